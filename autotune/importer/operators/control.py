@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, numpy_helper
+from onnx import GraphProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import rename
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS
 from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.folding import BODIED, LARGEST, RANDOM
 from autotune.importer.rewriting.registry import rewrites
 
 MOST_NODES = 20_000
@@ -56,31 +59,108 @@ def loop(node: Node, e: Emit) -> list[str] | None:
     """Copies of the body."""
     body: GraphProto = node.attr("body")
     start = node.array(1) if node.input(1) else np.array(True)
-    if start is None and not node.scope.settled:
+    trips = known_trips(node)
+    if trips is None and not node.scope.settled:
         raise node.refused("its condition is not known yet")
-    if start is not None and not start.reshape(-1)[0]:
-        trips = 0
-    elif not node.input(0):
-        raise node.refused("it has no trip count; give it a constant one")
-    else:
-        trips = int(node.constant(0, "trip count").reshape(-1)[0])
+    stops = trips is None and not _always(body)
+    computed = trips is None
+    if trips is None:
+        trips = _most_trips(node)
     kept = len(node.proto.input[2:])
     scanned = body.output[1 + kept :]
     if scanned and not trips:
         return [*node.proto.input[2:], *(e.const(_nothing(node, value)) for value in scanned)]
-    if scanned and (start is None or not _always(body)) and trips > 1 - (start is None):
+    if scanned and computed and trips > 1 - (start is None):
         raise node.refused("how often it runs is computed, and another operator reads what it collects")
-    made, _ = _laid_out(node, e, trips, "" if start is not None else node.input(1))
+    made, _ = _laid_out(node, e, trips, "" if start is not None else node.input(1), stops)
     return made
+
+
+def known_trips(node: Node) -> int | None:
+    """How often a loop runs, if its condition follows from constants; None if it depends on the model's inputs."""
+    body: GraphProto = node.attr("body")
+    start = node.array(1) if node.input(1) else np.array(True)
+    if start is None:
+        return None
+    if not start.reshape(-1)[0]:
+        return 0
+    if node.input(0) and _always(body):
+        return _most_trips(node)
+    control = _control(node, body)
+    if control is None or (node.input(0) and node.array(0) is None):
+        return None
+    evaluator, states = control
+    names = [body.input[0].name, body.input[1].name]
+    most = min(_most_trips(node) if node.input(0) else MOST_NODES, MOST_NODES // len(body.node) + 1)
+    for trip in range(most):
+        feed = dict(zip(names, (np.array(trip, np.int64), np.array(True)), strict=True)) | states
+        try:
+            with third_party(), np.errstate(all="ignore"):
+                going, *news = evaluator.run(None, {name: feed[name] for name in evaluator.input_names})
+        except ThirdPartyError:  # the reference lacks some operators and versions
+            return None
+        if not np.reshape(going, -1)[0]:
+            return trip + 1
+        states = dict(zip(states, news, strict=True))
+    return most
+
+
+def _most_trips(node: Node) -> int:
+    if not node.input(0):
+        raise node.refused("it has no trip count; give it a constant one")
+    return int(node.constant(0, "trip count").reshape(-1)[0])
+
+
+def _control(node: Node, body: GraphProto) -> tuple[ReferenceEvaluator, dict[str, NDArray[Any]]] | None:
+    """What computes whether ``body`` runs again and the states that this depends on, and how those begin.
+
+    None if anything of it depends on the model's inputs.
+    """
+    states = {value.name: place for place, value in enumerate(body.input[2:])}
+    wanted, needed, carried = [body.output[0].name], set[str](), list[str]()
+    producers = {name: proto for proto in body.node for name in proto.output}
+    while wanted:
+        name = wanted.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        if name in states:
+            carried.append(name)
+            wanted.append(body.output[1 + states[name]].name)
+        elif name in producers:
+            if producers[name].op_type in (*RANDOM, *BODIED) or producers[name].domain not in STANDARD_DOMAINS:
+                return None
+            wanted += [each for each in producers[name].input if each]
+    begun = {name: node.array(2 + states[name]) for name in carried}
+    own = {value.name for value in body.input[:2]} | {tensor.name for tensor in body.initializer} | {*producers}
+    outer = {name: node.scope.array(name) for name in needed - own - {*states}}
+    if any(array is None or array.size > LARGEST for array in (*begun.values(), *outer.values())):
+        return None
+    graph = helper.make_graph(
+        [proto for proto in body.node if needed & {*proto.output}],
+        "control",
+        [helper.make_empty_tensor_value_info(name) for name in (*(v.name for v in body.input[:2]), *carried)],
+        [
+            helper.make_empty_tensor_value_info(name)
+            for name in (body.output[0].name, *(body.output[1 + states[name]].name for name in carried))
+        ],
+        [*body.initializer, *(numpy_helper.from_array(array, name) for name, array in outer.items())],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.scope.opset)])
+    try:
+        with third_party():
+            return ReferenceEvaluator(model), begun
+    except ThirdPartyError:
+        return None
 
 
 def loop_until(node: Node, e: Emit, _wanted: int | None = None) -> tuple[list[str], list[int], str]:
     """A loop that may stop early and collects: as often as it runs at most, and how often it does run."""
-    if not node.input(0):
-        raise node.refused("it has no trip count; give it a constant one")
-    trips = int(node.constant(0, "trip count").reshape(-1)[0])
+    trips = _most_trips(node)
     start = node.array(1) if node.input(1) else np.array(True)
-    made, running = _laid_out(node, e, trips, "" if start is not None else node.input(1))
+    made, running = _laid_out(
+        node, e, trips, "" if start is not None else node.input(1), not _always(node.attr("body"))
+    )
     counted = [e.cast(each, INT64) if each else e.const(np.int64(1)) for each in running]
     length = counted[0]
     for each in counted[1:]:
@@ -89,16 +169,17 @@ def loop_until(node: Node, e: Emit, _wanted: int | None = None) -> tuple[list[st
     return made, [-1] * kept + [0] * (len(made) - kept), e.reshape(length)
 
 
-def _laid_out(node: Node, e: Emit, trips: int, running: str) -> tuple[list[str], list[str]]:
+def _laid_out(node: Node, e: Emit, trips: int, running: str, stops: bool) -> tuple[list[str], list[str]]:
     """The last states and what is collected of ``trips`` copies of the body, and of each whether it runs.
 
     Args:
         running: whether the first runs; "" once and as long as nothing can stop it.
+        stops: whether the body may stop the loop before.
     """
     body: GraphProto = node.attr("body")
     check_size(node, trips, body)
     states = [str(name) for name in node.proto.input[2:]]
-    kept, always, ran = len(states), _always(body), []
+    kept, ran = len(states), list[str]()
     scans: list[list[str]] = [[] for _ in range(len(body.output) - 1 - kept)]
     for trip in range(trips):
         condition = running or e.const(np.array(True))
@@ -110,7 +191,7 @@ def _laid_out(node: Node, e: Emit, trips: int, running: str) -> tuple[list[str],
         ran.append(running)
         for collected, value in zip(scans, made[1 + kept :], strict=True):
             collected.append(value)
-        if not always:
+        if stops:
             going = e.reshape(made[0])
             running = e.op("And", running, going) if running else going
     return [*states, *(e.concat([e.unsqueeze(value, 0) for value in values], 0) for values in scans)], ran

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.load import load_model
@@ -163,3 +163,70 @@ def test_a_loop_over_slices_between_computed_places(tmp_path):
     model = model_of(nodes, [value("ids", (9,), kind), value("starts", (4,), kind)], ["y"], weights)
     feed = {"ids": rng.integers(0, 11, 9), "starts": np.array([0, 2, 2, 7])}
     assert close(*built_run(model, tmp_path, feed))
+
+
+def counted_loop(seed, grows):
+    """A loop that ends by a comparison of what follows from constants: numbers that its body or the model holds.
+
+    It adds the trip's number to its state, and either collects that or inserts it in a sequence.
+    """
+    rng = np.random.default_rng(seed)
+    kind = TensorProto.INT64 if rng.random() < 0.5 else TensorProto.FLOAT
+    number = {TensorProto.INT64: np.int64, TensorProto.FLOAT: np.float32}[kind]
+    last = int(rng.integers(0, 6))
+    inside, always = bool(rng.random() < 0.5), bool(rng.random() < 0.25)
+    weights = {"zero": np.array(0, number), "two": np.array(2, number), "yes": np.array(True)}
+    weights["trips"] = np.array(rng.integers(1, 5), np.int64)
+    limit = {"limit": np.array(2 * last, number)}
+    test = [helper.make_node("Identity", ["yes"], ["go"])] if always else []
+    test = test or [
+        helper.make_node("Add", ["count", "two"], ["step"]),
+        helper.make_node("Less", ["step", "limit"], ["go"]),
+    ]
+    if always:
+        test.append(helper.make_node("Identity", ["count"], ["step"]))
+    own = [numpy_helper.from_array(array, name) for name, array in limit.items()] if inside else []
+    weights |= {} if inside else limit
+    end = helper.make_node("SequenceInsert", ["kept", "new"], ["more"])
+    sequence = helper.make_tensor_sequence_value_info
+    body = helper.make_graph(
+        [
+            *test,
+            helper.make_node("Cast", ["i"], ["trip"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["state", "trip"], ["new"]),
+            *([end] if grows else [helper.make_node("Identity", ["new"], ["seen"])]),
+        ],
+        "body",
+        [
+            *(value("i", (), TensorProto.INT64), value("on", (), TensorProto.BOOL), value("count", (), kind)),
+            value("state", (3,)),
+            *([sequence("kept", TensorProto.FLOAT, None)] if grows else []),
+        ],
+        [
+            *(value("go", (), TensorProto.BOOL), value("step", (), kind), value("new", (3,))),
+            sequence("more", TensorProto.FLOAT, None) if grows else value("seen", (3,)),
+        ],
+        own,
+    )
+    trips = "trips" if always or rng.random() < 0.5 else ""
+    made = "list" if grows else "all"
+    nodes = [
+        *([helper.make_node("SequenceEmpty", [], ["none"])] if grows else []),
+        helper.make_node(
+            "Loop",
+            [trips, "yes" if rng.random() < 0.5 else "", "zero", "x", *(["none"] if grows else [])],
+            ["ended", "last", made],
+            "loop",
+            body=body,
+        ),
+        *([helper.make_node("ConcatFromSequence", ["list"], ["all"], axis=0, new_axis=1)] if grows else []),
+    ]
+    return model_of(nodes, [value("x", (3,))], ["last", "all"], weights)
+
+
+@pytest.mark.parametrize("grows", [True, False])
+@pytest.mark.parametrize("seed", range(12))
+def test_how_often_a_loop_runs_is_known_if_its_condition_follows_from_constants(tmp_path, seed, grows):
+    ours, theirs = built_run(counted_loop(seed, grows), tmp_path, {"x": np.arange(3, dtype=np.float32)})
+    assert [each.shape for each in ours] == [each.shape for each in theirs]
+    assert close(ours, theirs)

@@ -31,7 +31,7 @@ BENCH ?= squeezenet resnet50
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo docs screenshots clean
+.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -100,6 +100,12 @@ zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported,
 	build/zoo/venv/bin/python -m tests.zoo.quantised build/zoo/exports build/zoo/quantised
 	$(BIN)/python -m tests.zoo.shipped build/zoo/trained
 	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/quantised build/zoo/trained --effort standard --rounds 20 --page docs/zoo.md
+
+strangers: $(STAMP)  ## exports of architectures outside zoo and tests, built with first guesses and verified; rewrites docs/strangers.md; 5 GB of packages, an hour
+	test -x build/zoo/venv/bin/python || $(PYTHON) -m venv build/zoo/venv
+	build/zoo/venv/bin/python -m pip install --quiet '.[zoo]'
+	build/zoo/venv/bin/python -m tests.zoo.strangers build/zoo/strangers
+	$(BIN)/python -m tests.zoo build/zoo/strangers --untuned --results build/strangers.jsonl --page docs/strangers.md
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m research $(BENCH) --rounds $(ROUNDS)

@@ -1,5 +1,5 @@
 """``python -m tests.zoo MODEL|FOLDER…``: imports ONNX files, each in a process of its own; ``--effort``
-also tunes, verifies and compares it.
+also tunes, verifies and compares it, ``--untuned`` builds it with first guesses and verifies it.
 
 Outcomes are appended to a file of JSON lines, so that an interrupted run goes on where it stopped.
 """
@@ -19,8 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tests.zoo.trial import Outcome
-from tests.zoo.tuned import ENGINES, tuned
+from tests.zoo.trial import VERDICTS, Outcome
+from tests.zoo.tuned import ENGINES, built, tuned
 
 LIMIT_S = 600.0
 """Seconds after which a model counts as a hang. The importer's own limits are below it."""
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("build/zoo.jsonl"))
     parser.add_argument("--page", type=Path, help="write the table here; what stands behind its end mark is kept")
     parser.add_argument("--effort", help="tune with this effort; without it models are only imported")
+    parser.add_argument("--untuned", action="store_true", help="build with first guesses and verify, nothing measured")
     parser.add_argument(
         "--rounds", type=int, default=0, help="compare with ONNX Runtime and OpenVINO in so many rounds"
     )
@@ -60,13 +61,18 @@ def main() -> None:
     began = time.monotonic()
     found = (given.glob("*.onnx") if given.is_dir() else [given] for given in options.models)
     for path in sorted(chain.from_iterable(found)):
-        if path.stem in known or time.monotonic() - began > options.limit_s:
+        outcome = known.get(path.stem)
+        done = outcome is not None and (outcome.tuned is not None or not options.untuned)
+        if done or time.monotonic() - began > options.limit_s:
             continue
-        outcome = tried(path)
+        outcome = outcome or tried(path)
         if options.effort and outcome.kind in ("whole", "fallback"):
             made = tuned(path, outcome.kind, outcome.inputs, options.effort, options.rounds, options.keep)
             outcome = replace(outcome, tuned=vars(made))
             print(f"{'right' if made.right else 'FAILED':8} {made.seconds:6.1f} s {made.message[:300]}", flush=True)
+        if options.untuned and outcome.kind in ("whole", "fallback"):
+            outcome = replace(outcome, tuned=vars(built(path, outcome.kind, outcome.inputs)))
+            print(f"{'right' if outcome.tuned['right'] else 'FAILED':8} {outcome.tuned['message'][:300]}", flush=True)
         known[path.stem] = outcome
         with options.results.open("a") as stream:
             stream.write(json.dumps(vars(outcome)) + "\n")
@@ -74,7 +80,8 @@ def main() -> None:
     print(dict(Counter(outcome.kind for outcome in known.values())))
     if options.page:
         kept = options.page.read_text().partition(END)[2] if options.page.is_file() else ""
-        options.page.write_text(page(known) + END + (kept or "\n"))
+        text = strangers_page(known) if options.untuned else page(known)
+        options.page.write_text(text + END + (kept or "\n"))
 
 
 def tried(path: Path) -> Outcome:
@@ -88,6 +95,36 @@ def tried(path: Path) -> Outcome:
         return Outcome(path.stem, "crash", " ".join(done.stderr.strip().splitlines()[-1:]))
     data = json.loads(done.stdout.splitlines()[-1])
     return Outcome(**{**data, "inputs": tuple(data["inputs"])})
+
+
+def strangers_page(known: Mapping[str, Outcome]) -> str:
+    """docs/strangers.md."""
+    outcomes = sorted(known.values(), key=lambda outcome: outcome.name)
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    whole = sum(outcome.kind == "whole" for outcome in outcomes)
+    lines = [
+        "# Models of other architectures",
+        "",
+        "Fresh exports of architectures that neither the zoo nor the tests contain (`tests/zoo/strangers.py`): models",
+        "of timm, models of transformers of real widths and few layers, and small networks of other fields.",
+        "Weights are random. Each is imported whole, built with first guesses as `--effort instant` builds it, and",
+        "compared with ONNX Runtime on two random inputs. Made by `make strangers`.",
+        "",
+        "| models | imported whole | right | right with `--fallback onnxruntime` | refused | wrong |",
+        "|---|---|---|---|---|---|",
+        f"| {len(outcomes)} | {whole} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} |",
+        "",
+        "| model | nodes | MB | verdict | largest relative error |",
+        "|---|---|---|---|---|",
+    ]
+    for each in outcomes:
+        error = f"{each.tuned['error']:.1g}" if each.tuned and each.tuned["right"] else "–"
+        lines.append(f"| {each.name} | {each.nodes} | {each.megabytes} | {each.verdict} | {error} |")
+    rest = [(each, (each.tuned or {}).get("message") or each.message) for each in outcomes]
+    if any(message for _, message in rest):
+        lines += ["", "## Not right or not whole, and why", ""]
+        lines += [f"- **{one.name}**: {' '.join(m.split(COMMAND)[0].split())[:300]}" for one, m in rest if m]
+    return "\n".join(lines) + "\n"
 
 
 def page(known: Mapping[str, Outcome]) -> str:

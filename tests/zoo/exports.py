@@ -11,7 +11,7 @@ import argparse
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -294,8 +294,9 @@ def _pipeline(name: str) -> Export:
     return export
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def write_exports(wanted: Iterable[tuple[str, Export]], description: str | None) -> None:
+    """The command line of a list of exports: write each that is not in the folder yet, and say which cannot be."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="regular expression of names")
     options = parser.parse_args()
@@ -307,7 +308,7 @@ def main() -> None:
         for module in [name for name in sys.modules if name.startswith("torchvision")]:
             del sys.modules[module]
         define_nms()
-    for name, export in exports():
+    for name, export in wanted:
         path = options.folder / f"{name}.onnx"
         if path.exists() or not re.search(options.only, name):
             continue
@@ -321,4 +322,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_exports(exports(), __doc__)

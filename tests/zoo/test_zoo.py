@@ -1,16 +1,20 @@
 """What the zoo says of a model, without the models."""
 
 import json
+from collections import Counter
 
 import onnx
 from onnx import TensorProto, helper
 
+from autotune.validation.verdict import Verdict
 from tests.autotune_tests.tiny import save_tiny
-from tests.zoo.__main__ import END, ahead, main, page, tried
+from tests.zoo import untuned
+from tests.zoo.__main__ import END, ahead, main, page, strangers_page, tried
 from tests.zoo.exports import exports
 from tests.zoo.quantised import CONVERTERS, WANTED
-from tests.zoo.trial import Outcome, parsed, suggested
-from tests.zoo.tuned import Tuned, tuned
+from tests.zoo.strangers import strangers
+from tests.zoo.trial import FALLBACK, REFUSED, RIGHT, WRONG, Outcome, parsed, suggested
+from tests.zoo.tuned import Tuned, built, tuned
 
 
 def test_shapes_come_from_the_command_of_the_refusal():
@@ -87,6 +91,39 @@ def test_what_was_written_behind_the_table_is_kept(tmp_path, monkeypatch):
 def test_every_export_has_a_name_of_its_own():
     names = [name for name, _ in exports()]
     assert len(names) == len(set(names)) >= 60
+
+
+def test_strangers_are_in_no_other_list():
+    names = [name.removesuffix(".ts").removesuffix(".dyn") for name, _ in strangers()]
+    others = {name.removesuffix(".ts").removesuffix(".dyn").removesuffix("Model") for name, _ in exports()}
+    assert len(names) == len(set(names)) >= 100
+    assert not others & {name.removesuffix("Model") for name in names}
+    kinds = Counter(name.split(".")[0] for name in names)
+    assert kinds["timm"] >= 40
+    assert kinds["transformers"] >= 40
+    assert kinds["own"] >= 20
+
+
+def test_a_model_is_built_with_first_guesses_and_verified(tmp_path):
+    made = built(save_tiny(tmp_path / "a.onnx"), "whole", ())
+    assert made.right
+    assert made.bound == "tolerance"
+    outcomes = [Outcome("a", "whole", nodes=7, tuned=vars(made)), Outcome("b", "refused", "operator X; do Y")]
+    outcomes += [Outcome("c", "fallback", "operator Z", tuned=vars(made))]
+    outcomes += [Outcome("d", "whole", tuned=vars(Tuned("instant", False, "wrong: max abs 3")))]
+    assert [each.verdict for each in outcomes] == [RIGHT, REFUSED, FALLBACK, WRONG]
+    text = strangers_page({each.name: each for each in outcomes})
+    assert "| 4 | 2 | 1 | 1 | 1 | 1 |" in text
+    assert "| a | 7 | 0.0 | right |" in text
+    assert "- **b**: operator X; do Y" in text
+    assert "- **d**: wrong: max abs 3" in text
+
+
+def test_outputs_that_differ_from_the_reference_are_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(untuned, "compare_session", lambda session, reference: Verdict("onnxruntime", 3.0, 3.0, False))
+    made = untuned.untuned(save_tiny(tmp_path / "a.onnx"), ())
+    assert not made.right
+    assert made.message.startswith("wrong: ")
 
 
 def test_what_is_quantised_is_exported_and_can_be_converted():

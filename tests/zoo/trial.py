@@ -35,6 +35,9 @@ from tests.zoo.shipped import SHAPES
 
 Inputs = Mapping[str, tuple[int, ...]]
 
+VERDICTS = RIGHT, FALLBACK, REFUSED, WRONG = "right", "right with fallback", "refused", "wrong"
+"""What a model that was built is: a crash counts as refused, and a build that failed as wrong."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -59,6 +62,17 @@ class Outcome:
     peak_mb: float = 0.0
     inputs: tuple[str, ...] = ()
     tuned: dict[str, Any] | None = None
+
+    @property
+    def verdict(self) -> str:
+        """One of ``VERDICTS``; "" where it was only imported."""
+        if self.kind in ("refused", "crash"):
+            return REFUSED
+        if self.tuned is None:
+            return ""
+        if not self.tuned["right"]:
+            return WRONG
+        return RIGHT if self.kind == "whole" else FALLBACK
 
 
 def attempt(path: Path) -> Outcome:

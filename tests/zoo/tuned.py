@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.options import INSTANT
 from research.core_speed import CoreSpeed
 from research.kept_runs import collected, write_run
 
@@ -110,6 +111,20 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int,
             made["remaining_gain"],
             further,
         )
+
+
+def built(path: Path, kind: str, flags: Sequence[str]) -> Tuned:
+    """Build the model at ``path`` with first guesses and verify it, in a process of its own; arguments as ``tuned``."""
+    if kind == "fallback":
+        return tuned(path, kind, flags, INSTANT, 0)
+    command = [sys.executable, "-m", "tests.zoo.untuned", str(path), *flags]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Tuned(INSTANT, False, f"hang: no end within {RUN_LIMIT_S:.0f} s")
+    if done.returncode:
+        return Tuned(INSTANT, False, f"exit {done.returncode}: " + " ".join(done.stderr.strip().splitlines()[-1:]))
+    return Tuned(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def _made_where(target: str) -> str:

@@ -98,12 +98,17 @@ class InlineMeasurer:
         return self._built[key]
 
 
-def first_guesses(program: Program, target: Target) -> dict[str, Config]:
-    """Task key → its template's first initial config that applies; the untuned config where there is none."""
-    return {
-        task.key: _applied(program, task.key, program.spaces[task.key].initial, target) or BASELINE
+def first_guesses(program: Program, target: Target, most_loss: int = lower.MOST_LOSSY) -> dict[str, Config]:
+    """Task key → its template's first initial config that applies; the untuned config where there is none.
+
+    Args:
+        most_loss: how much accuracy a config may give up (``schedules.lower.loss``).
+    """
+    allowed = {
+        task.key: [config for config in program.spaces[task.key].initial if lower.loss(config) <= most_loss]
         for task in program.tasks
     }
+    return {key: _applied(program, key, configs, target) or BASELINE for key, configs in allowed.items()}
 
 
 def random_configs(program: Program, target: Target, seed: int) -> dict[str, Config]:

@@ -119,7 +119,7 @@ def strangers_page(known: Mapping[str, Outcome]) -> str:
     ]
     for each in outcomes:
         error = f"{each.tuned['error']:.1g}" if each.tuned and each.tuned["right"] else "–"
-        lines.append(f"| {each.name} | {each.nodes} | {each.megabytes} | {each.verdict} | {error} |")
+        lines.append(f"| {each.name} | {each.nodes} | {each.megabytes} | {each.verdict or 'imported only'} | {error} |")
     rest = [(each, (each.tuned or {}).get("message") or each.message) for each in outcomes]
     if any(message for _, message in rest):
         lines += ["", "## Not right or not whole, and why", ""]

@@ -125,7 +125,15 @@ KINDS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 SWAPPED = frozenset(
-    {"hiera_tiny_224", "eva02_tiny_patch14_224", "XLNetModel", "FNetModel", "T5EncoderModel", "EncodecModel"},
+    {
+        "hiera_tiny_224",
+        "eva02_tiny_patch14_224",
+        "XLNetModel",
+        "FNetModel",
+        "T5EncoderModel",
+        "EncodecModel",
+        "CanineModel",
+    },
 )
 """Models that the exporter whose turn it is cannot write, but the other one can."""
 

@@ -131,11 +131,14 @@ def _control(node: Node, body: GraphProto) -> tuple[ReferenceEvaluator, dict[str
             if producers[name].op_type in (*RANDOM, *BODIED) or producers[name].domain not in STANDARD_DOMAINS:
                 return None
             wanted += [each for each in producers[name].input if each]
-    begun = {name: node.array(2 + states[name]) for name in carried}
     own = {value.name for value in body.input[:2]} | {tensor.name for tensor in body.initializer} | {*producers}
-    outer = {name: node.scope.array(name) for name in needed - own - {*states}}
-    if any(array is None or array.size > LARGEST for array in (*begun.values(), *outer.values())):
-        return None
+    begun, outer = dict[str, NDArray[Any]](), dict[str, NDArray[Any]]()
+    for name in needed - own:
+        array = node.array(2 + states[name]) if name in states else node.scope.array(name)
+        if array is None or array.size > LARGEST:
+            return None
+        (begun if name in states else outer)[name] = array
+    begun = {name: begun[name] for name in carried}
     graph = helper.make_graph(
         [proto for proto in body.node if needed & {*proto.output}],
         "control",

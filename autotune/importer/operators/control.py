@@ -96,12 +96,12 @@ def known_trips(node: Node) -> int | None:
         feed = dict(zip(names, (np.array(trip, np.int64), np.array(True)), strict=True)) | states
         try:
             with third_party(), np.errstate(all="ignore"):
-                going, *news = evaluator.run(None, {name: feed[name] for name in evaluator.input_names})
+                results: Any = evaluator.run(None, {name: feed[name] for name in evaluator.input_names})
         except ThirdPartyError:  # the reference lacks some operators and versions
             return None
-        if not np.reshape(going, -1)[0]:
+        if not np.reshape(results[0], -1)[0]:
             return trip + 1
-        states = dict(zip(states, news, strict=True))
+        states = dict(zip(states, results[1:], strict=True))
     return most
 
 

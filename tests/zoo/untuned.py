@@ -17,7 +17,7 @@ from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.builder.accuracy import LEVELS
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import import_model
-from autotune.importer.onnx_model.load import load_model
+from autotune.importer.load import load_model
 from autotune.importer.program import Program
 from autotune.options import INSTANT
 from autotune.runtime.session import InferenceSession

@@ -23,7 +23,7 @@ from autotune.importer.low_bits.low_bit_graph import has_packed, keep_packed
 from autotune.importer.onnx_model.graph_edits import drop_unused, tidy
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
-from autotune.importer.onnx_model.tensors import array_of
+from autotune.importer.operators.resampling import BY_SCALE
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
 from schedules.errors import ModelError, first_line
@@ -34,8 +34,9 @@ MIN_OPSET = 13
 COORDINATES = 11
 """Opset from which a Resize says how it counts; before, it counted as with ``asymmetric``."""
 
-UNCONVERTED = ("BatchNormalization", "MeanVarianceNormalization")
-"""Operators of which ONNX's converter refuses a form: they are written out before."""
+UNCONVERTED = ("BatchNormalization", "Hardmax", "MeanVarianceNormalization")
+"""Operators of which ONNX's converter refuses a form, or leaves one that means something else then: they are written out
+before."""
 
 LARGEST_WEIGHT = 1 << 27
 """Elements of a constant up to which it is computed from weights at import. Heuristic, not measured."""
@@ -157,15 +158,10 @@ def _converted(model: ModelProto) -> ModelProto:
 
 def _say_coordinates(model: ModelProto) -> None:
     """Give every Resize, in place, the attributes that mean what it was before opset 11: the converter forgets them."""
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    said = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": BY_SCALE}
     for node in walk_nodes(model.graph.node):
         if node.op_type != "Resize":
             continue
-        said = {"coordinate_transformation_mode": "asymmetric"}
-        mode = next((attribute.s for attribute in node.attribute if attribute.name == "mode"), b"nearest")
-        if mode == b"nearest":
-            scales = constants.get(node.input[2]) if len(node.input) > 2 else None
-            said["nearest_mode"] = "ceil" if scales is not None and (array_of(scales) < 1).any() else "floor"
         for index in reversed(range(len(node.attribute))):
             if node.attribute[index].name in said:
                 del node.attribute[index]

@@ -6,7 +6,7 @@ from autotune.importer.conversion.frontend import import_graph
 from autotune.importer.fusion import scales, shape_moves, unchanged  # noqa: F401  # importing it fills the registry
 from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
-    auto_pads,
+    windows,
     cached_attention,  # as below
     contrib_attention,
     contrib_ops,

@@ -202,6 +202,27 @@ def nhwc_max_pool(node: Node, e: Emit) -> list[str] | None:
     return [e.transpose(pooled, 0, *range(2, rank), 1)]
 
 
+@rewrites("GridSample", "Pad", "Trilu", domain=MICROSOFT)
+def standard(node: Node, e: Emit) -> list[str] | None:
+    """What ONNX took over as it was."""
+    attributes = {a.name: node.attr(a.name) for a in node.proto.attribute}
+    return [e.op(node.kind, *(str(name) for name in node.proto.input), **attributes)]
+
+
+@rewrites("ExpandDims", domain=MICROSOFT)
+def expand_dims(node: Node, e: Emit) -> list[str] | None:
+    """An axis of length 1 at a constant place."""
+    return [e.unsqueeze(node.input(0), int(node.constant(1, "axis").reshape(-1)[0]))]
+
+
+@rewrites("CDist", domain=MICROSOFT)
+def distances(node: Node, e: Emit) -> list[str] | None:
+    """(n, m) distances of n and m rows, or their squares, from differences: sums of squares would cancel."""
+    apart = e.op("Sub", e.unsqueeze(node.input(0), 1), e.unsqueeze(node.input(1), 0))
+    squares = e.reduce("ReduceSum", e.op("Mul", apart, apart), [2], keepdims=False)
+    return [squares if str(node.attr("metric", "sqeuclidean")) == "sqeuclidean" else e.op("Sqrt", squares)]
+
+
 @rewrites("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(node: Node, e: Emit) -> list[str] | None:
     """An LSTM whose weights W and R are (8 bits − zero point) · scale, (directions, inputs, gates · hidden) each.

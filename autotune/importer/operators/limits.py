@@ -20,6 +20,9 @@ from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from schedules.errors import ModelError
 from schedules.templates.common.extremes import EXTREMES, extreme
 
+OF_ONE_AXIS = 13
+"""Opset from which on ``Hardmax`` is of one axis."""
+
 LONG = 64
 """Shortest rows that are reduced before what is left of a whole tensor is. Heuristic; of 128 × 768 numbers one
 reduction takes 116 µs on two cores of an Ice Lake, this some 10."""
@@ -195,13 +198,15 @@ def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, An
 
 @rewrites("Hardmax")
 def hardmax(node: Node, e: Emit) -> list[str] | None:
-    """1 at ``ArgMax``. Up to opset 12, over several axes, it is left to Relax."""
-    if e.opset < 13:
-        return None
+    """1 at ``ArgMax``. Below opset ``OF_ONE_AXIS`` all axes from one on count as one, in a matrix as they do since."""
+    x, axis = node.input(0), int(node.attr("axis", -1 if e.opset >= OF_ONE_AXIS else 1))
+    known = node.known_shape(0)
+    if e.opset < OF_ONE_AXIS and (known is None or len(known) != 2 or axis not in (1, -1)):
+        return [e.op("Reshape", e.op("Hardmax", e.op("Flatten", x, axis=axis), axis=1), e.op("Shape", x))]
     shape = node.shape(0)
-    axis = int(node.attr("axis", -1)) % len(shape)
+    axis %= len(shape)
     steps = np.arange(shape[axis], dtype=np.int64).reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    return [e.cast(e.op("Equal", e.op("ArgMax", node.input(0), axis=axis), e.const(steps)), node.type(0))]
+    return [e.cast(e.op("Equal", e.op("ArgMax", x, axis=axis), e.const(steps)), node.type(0))]
 
 
 @rewrites("TopK")

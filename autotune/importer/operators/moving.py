@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.importer.operators.auto_pads import same_pads, with_pads
+from autotune.importer.operators.windows import windows, with_pads
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from schedules.errors import ModelError
@@ -222,46 +222,31 @@ def col2im(node: Node, e: Emit) -> list[str] | None:
 def max_pool(node: Node, e: Emit) -> list[str] | None:
     """With indices: windows gathered at constant places, their greatest element, and the place it came from."""
     if not node.wants(1):
-        found = with_pads(node, e)
-        return None if found is None else [found]
-    shape = node.shape(0)
-    rank = len(shape) - 2
-    kernel = [int(v) for v in node.attr("kernel_shape")]
-    strides = [int(v) for v in node.attr("strides", [1] * rank)]
-    dilations = [int(v) for v in node.attr("dilations", [1] * rank)]
-    pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
-    auto = str(node.attr("auto_pad", "NOTSET"))
-    if auto.startswith("SAME"):
-        pads = same_pads(auto, shape[2:], kernel, strides, dilations)
-    out = []
-    for i, size in enumerate(shape[2:]):
-        extent = (kernel[i] - 1) * dilations[i] + 1
-        free = size + pads[i] + pads[i + rank] - extent
-        count = (-(-free // strides[i]) if node.attr("ceil_mode", 0) else free // strides[i]) + 1
-        if node.attr("ceil_mode", 0) and (count - 1) * strides[i] >= size + pads[i]:
-            count -= 1  # a window must begin inside the input or the padding before it
-        out.append(count)
+        padded = with_pads(node, e)
+        return None if padded is None else [padded]
+    shape, found = node.shape(0), windows(node)
     flat, column = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64)
     valid: NDArray[np.bool_] = np.ones((1, 1), np.bool_)
     stride = 1
     for i, size in enumerate(shape[2:]):
-        own = np.arange(out[i])[:, None] * strides[i] + np.arange(kernel[i])[None, :] * dilations[i] - pads[i]
+        taps = np.arange(found.kernel[i])[None, :] * found.dilations[i] - found.pads[i]
+        own = np.arange(found.counts[i])[:, None] * found.strides[i] + taps
         ok, place = (own >= 0) & (own < size), np.clip(own, 0, size - 1)
-        rows = (flat.shape[0] * out[i], -1)
+        rows = (flat.shape[0] * found.counts[i], -1)
         flat = (flat[:, None, :, None] * size + place[None, :, None, :]).reshape(rows)
         column = (column[:, None, :, None] + place[None, :, None, :] * stride).reshape(rows)
         valid = (valid[:, None, :, None] & ok[None, :, None, :]).reshape(rows)
         stride *= size
     lowest = -np.inf if node.dtype(0).kind == "f" else np.iinfo(node.dtype(0)).min
     pixels = int(np.prod(shape[2:]))
-    windows = e.op("Gather", e.reshape(node.input(0), *shape[:2], pixels), e.const(flat), axis=2)
-    windows = e.op("Where", e.const(valid), windows, e.like(lowest))
-    best = e.reduce("ReduceMax", windows, [3], keepdims=False)
-    where = e.op("ArgMax", windows, axis=3, keepdims=1)
+    seen = e.op("Gather", e.reshape(node.input(0), *shape[:2], pixels), e.const(flat), axis=2)
+    seen = e.op("Where", e.const(valid), seen, e.like(lowest))
+    best = e.reduce("ReduceMax", seen, [3], keepdims=False)
+    where = e.op("ArgMax", seen, axis=3, keepdims=1)
     table = np.broadcast_to(column if node.attr("storage_order", 0) else flat, (*shape[:2], *flat.shape))
     table = table + (np.arange(shape[0] * shape[1]) * pixels).reshape(*shape[:2], 1, 1)
     indices = e.squeeze(e.op("GatherElements", e.const(table), where, axis=3), 3)
-    return [e.reshape(best, *shape[:2], *out), e.reshape(indices, *shape[:2], *out)]
+    return [e.reshape(made, *shape[:2], *found.counts) for made in (best, indices)]
 
 
 @rewrites("MaxUnpool")

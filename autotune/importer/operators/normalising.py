@@ -122,13 +122,17 @@ def batch_norm(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("GroupNormalization")
 def group_norm(node: Node, e: Emit) -> list[str] | None:
-    """Of opset 18, whose scale and bias are of groups: an instance norm of groups. Others stay as they are."""
-    if e.opset >= BY_CHANNEL:
-        return None
+    """An instance norm of groups. Scale and bias are of groups below opset 21, of channels from there on."""
     shape, groups = node.shape(0), int(node.attr("num_groups"))
     x = e.reshape(node.input(0), shape[0], groups, -1)
     more = {"epsilon": node.attr("epsilon", 1e-5)}
-    return [e.reshape(e.op("InstanceNormalization", x, node.input(1), node.input(2), **more), *shape)]
+    scale, bias = node.input(1), node.input(2)
+    if e.opset < BY_CHANNEL:
+        return [e.reshape(e.op("InstanceNormalization", x, scale, bias, **more), *shape)]
+    same = [e.const(np.full(groups, value, node.dtype(0))) for value in (1, 0)]
+    normal = e.reshape(e.op("InstanceNormalization", x, *same, **more), *shape)
+    by_channel = [shape[1], *[1] * (len(shape) - 2)]
+    return [e.op("Add", e.op("Mul", normal, e.reshape(scale, *by_channel)), e.reshape(bias, *by_channel))]
 
 
 @rewrites("InstanceNormalization")

@@ -30,6 +30,9 @@ measured."""
 SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 SMALL_INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
+BY_SCALE = "simple"
+"""ONNX Runtime's name for how ``nearest`` rounds below opset 11: upwards along axes that shrink, else downwards."""
+
 HALFWAY = 1e-6
 """How far from the middle of two pixels a place in fp32 still counts as it, as in ONNX Runtime."""
 
@@ -154,7 +157,7 @@ def _places(axis: _Axis, where: str) -> Array:
 def _nearest(node: Node, e: Emit, axis: _Axis, places: Array) -> Array:
     """(out,) the input that every output is."""
     mode = str(node.attr("nearest_mode", "round_prefer_floor"))
-    if _is_old(node, e.opset):
+    if mode == BY_SCALE or _is_old(node, e.opset):
         mode = "ceil" if axis.scale < 1 else "floor"
     if mode in ("floor", "ceil"):
         picks = (np.floor if mode == "floor" else np.ceil)(places)

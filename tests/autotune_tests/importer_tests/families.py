@@ -50,7 +50,10 @@ def _is_short(case: Case, index: int) -> bool:
 
 
 def model_of_cases(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """One model of all, which have one opset, and its inputs; names of case k begin with ``k_``."""
+    """One model of all, which have one opset, and its inputs; names of case k begin with ``k_``.
+
+    Behind every case there is a transposition, so that the model declares no shape that the case makes.
+    """
     (opset,) = {case.opset for case in cases}
     nodes, inputs, weights, outputs, feed = [], [], [], [], {}
     for number, case in enumerate(cases):
@@ -66,7 +69,9 @@ def model_of_cases(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Ar
                 feed[name] = array
         made = [f"{number}_y{k}" for k in range(case.outputs)]
         nodes.append(helper.make_node(case.kind, names, made, f"{number}_{case.kind}", **case.attributes))
-        outputs += [onnx.ValueInfoProto(name=name) for name in made]
+        seen = [f"{number}_z{k}" for k in range(case.outputs)]
+        nodes += [helper.make_node("Transpose", [one], [other]) for one, other in zip(made, seen, strict=True)]
+        outputs += [onnx.ValueInfoProto(name=name) for name in seen]
     graph = helper.make_graph(nodes, "cases", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset < 21 else 10)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)

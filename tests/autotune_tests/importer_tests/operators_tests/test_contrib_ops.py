@@ -70,6 +70,12 @@ ELEMENTWISE = [
     Case("FastGelu", (X,)),
     Case("FastGelu", (X, BIAS), (1,), label="bias"),
     Case("QuickGelu", (X,), attributes={"alpha": 1.5}),
+    Case("Trilu", (floats(3, 8),), attributes={"upper": 0}),
+    Case("Pad", (floats(3, 8), np.array([1, 0, 0, 2]), f32(2)), (1, 2)),
+    Case("GridSample", (floats(1, 2, 4, 5), floats(1, 3, 3, 2)), attributes={"padding_mode": "border"}),
+    Case("ExpandDims", (floats(3, 8), np.array(-1, np.int32)), (1,)),
+    Case("CDist", (floats(4, 3), floats(5, 3)), attributes={"metric": "sqeuclidean"}, label="squares"),
+    Case("CDist", (floats(4, 3), floats(5, 3)), attributes={"metric": "euclidean"}),
     Case("QuickGelu", (X,), label="default"),
 ]
 NORMS = [

@@ -50,6 +50,9 @@ def resizes():
         for policy in ("not_larger", "not_smaller"):
             more = {"mode": mode, "axes": [2, 3], "keep_aspect_ratio_policy": policy}
             yield Case("Resize", [data(1, 2, 10, 9), None, None, np.array([int(10 * scale) + 1, 8])], [3], 1, 18, more)
+    for mode in ("nearest", "linear"):
+        mixed = np.array([1, 1, 0.5, 1.5], np.float32)
+        yield Case("Resize", [data(1, 2, 10, 9), mixed], [1], 1, 10, {"mode": mode})
     for scale, mode in product((0.5, 0.6, 2.0, 3.0), ("nearest", "linear")):
         scales = [1.0, 1.0, scale, scale]
         yield Case("Resize", [data(1, 2, 10, 9), np.array(scales, np.float32)], [1], 1, 10, {"mode": mode})
@@ -127,10 +130,17 @@ def reductions():
         yield Case("MatMul", [data(*a, dtype=dtype), data(*b, dtype=dtype)], [], 1, 13)
 
 
+def old_meanings():
+    """Below opset 13 all axes from one on count as one."""
+    for kind, opset, axis in product(("Hardmax", "Softmax", "LogSoftmax"), (7, 11, 12, 13), (None, 0, 1, 2, -1)):
+        if opset > 7 or axis != -1:
+            yield Case(kind, [data(2, 3, 4)], [], 1, opset, {} if axis is None else {"axis": axis})
+
+
 FP64 = ("Elu", "Selu", "ThresholdedRelu", "HardSigmoid", "LeakyRelu", "Sigmoid", "Tanh", "Softplus", "Softsign", "Celu")
 
 
-FAMILIES = {"resizes": resizes, "norms": norms, "pads_and_pools": pads_and_pools, "reductions": reductions}
+FAMILIES = {each.__name__: each for each in (resizes, norms, pads_and_pools, reductions, old_meanings)}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -158,11 +168,19 @@ def test_long_transforms_are_close_to_the_exact_ones(points, parts, onesided, in
     """ONNX Runtime's own are farther away where the length is no power of two."""
     signal = data(2, points, parts)
     case = Case("DFT", [signal], [], 1, 17, {"onesided": onesided, "inverse": inverse})
-    (made,) = rewritten(*model_of_cases([case]), tmp_path)
+    made = rewritten(*model_of_cases([case]), tmp_path)[0].T
     whole = signal[..., 0] + (1j * signal[..., 1] if parts == 2 else 0)
     exact = (np.fft.ifft if inverse else np.fft.fft)(whole.astype(np.complex128))[:, : made.shape[1]]
     scale = np.sqrt(np.mean(np.abs(exact) ** 2))
     assert np.abs(made[..., 0] + 1j * made[..., 1] - exact).max() < 2e-5 * scale
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_the_last_windows_of_lp_pools_are_of_zeros_too(p, tmp_path):
+    more = {"kernel_shape": [3, 2], "strides": [2, 3], "p": p}
+    given = ({"ceil_mode": 1}, {"ceil_mode": 1, "pads": [1, 0, 1, 1]}, {"auto_pad": "SAME_LOWER"})
+    cases = [Case("LpPool", [data(1, 2, 8, 9)], [], 1, 18, {**more, **each}) for each in given]
+    assert wrong(cases, tmp_path, built=True) == []
 
 
 def test_fp64_stays_fp64(tmp_path):

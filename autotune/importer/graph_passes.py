@@ -35,8 +35,8 @@ COORDINATES = 11
 """Opset from which a Resize says how it counts; before, it counted as with ``asymmetric``."""
 
 UNCONVERTED = ("BatchNormalization", "Hardmax", "MeanVarianceNormalization")
-"""Operators of which ONNX's converter refuses a form, or leaves one that means something else then: they are written out
-before."""
+"""Operators of which ONNX's converter refuses a form, or leaves one that means something else then. They are written
+out before."""
 
 LARGEST_WEIGHT = 1 << 27
 """Elements of a constant up to which it is computed from weights at import. Heuristic, not measured."""

@@ -6,7 +6,6 @@ from autotune.importer.conversion.frontend import import_graph
 from autotune.importer.fusion import scales, shape_moves, unchanged  # noqa: F401  # importing it fills the registry
 from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
-    windows,
     cached_attention,  # as below
     contrib_attention,
     contrib_ops,
@@ -22,6 +21,7 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     resampling,
     sequences,
     signals,
+    windows,
 )
 from autotune.importer.operators.classical import (  # noqa: F401  # as above
     feature_ops,

@@ -24,6 +24,12 @@ from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.folding import BODIED, LARGEST, RANDOM
 from autotune.importer.rewriting.registry import rewrites
 
+MAKES_SEQUENCE = dict.fromkeys(
+    ("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"),
+    "sequence_type",
+)
+"""Operators whose results are sequences, with what ONNX calls their type."""
+
 MOST_NODES = 20_000
 """Nodes that one loop may become: a bound on import and compile time. Heuristic, not measured."""
 
@@ -37,15 +43,27 @@ def branch(node: Node, e: Emit) -> list[str] | None:
     if not node.scope.settled:
         raise node.refused("its condition is not known yet")
     sides = [node.attr("then_branch"), node.attr("else_branch")]
-    kinds = [[value.type.WhichOneof("value") for value in body.output] for body in sides]
+    kinds = [[_kind(body, value) for value in body.output] for body in sides]
     if kinds[0] != kinds[1] or not {*kinds[0]} <= {"tensor_type", "sequence_type"}:
-        raise node.refused("its branches make optional values, or values of different or unknown kinds")
+        raise node.refused("its branches make optional values, or values of different kinds")
     shapes = [[_dims(value) for value in body.output] for body in sides]
     then, other = (inlined(e, body, [], label) for body, label in zip(sides, ("then", "else"), strict=True))
     if any(None not in pair and pair[0] != pair[1] for pair in zip(*shapes, strict=True)):
         raise node.refused("its branches make tensors of different shapes and its condition is computed")
     # What is not known of a branch is once its nodes are in the graph.
     return [e.op("Choose", node.input(0), *pair, domain=OWN_DOMAIN) for pair in zip(then, other, strict=True)]
+
+
+def _kind(body: GraphProto, value: onnx.ValueInfoProto) -> str:
+    """What an output of a body is: as it is declared, which it need not be, else by the operator that makes it."""
+    declared = value.type.WhichOneof("value")
+    maker = next((node for node in body.node if value.name in node.output), None)
+    if declared or maker is None:
+        return str(declared or "tensor_type")
+    if maker.op_type == "If":
+        inner = next(attribute.g for attribute in maker.attribute if attribute.name == "then_branch")
+        return _kind(inner, inner.output[[*maker.output].index(value.name)])
+    return "optional_type" if maker.op_type == "Optional" else MAKES_SEQUENCE.get(maker.op_type, "tensor_type")
 
 
 def _dims(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:

@@ -1,6 +1,7 @@
 """If and Loop without control flow."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -70,6 +71,23 @@ def test_a_branch_that_does_not_fit_the_inputs_is_told_with_its_operator(tmp_pat
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_computed_condition_chooses(tmp_path, taken):
     nodes = [helper.make_node("If", ["c"], ["y"], then_branch=_branch("t", "Exp"), else_branch=_branch("e", "Neg"))]
+    model = model_of(nodes, [value("x", (3, 4)), value("c", (), TensorProto.BOOL)], ["y"])
+    feed = {"x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32), "c": np.array(taken)}
+    assert close(*built_run(model, tmp_path, feed))
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_branches_need_not_declare_what_they_make(tmp_path, taken):
+    def undeclared(name, *nodes):
+        return helper.make_graph(list(nodes), name, [], [onnx.ValueInfoProto(name=nodes[-1].output[0])])
+
+    inner = (
+        undeclared("t2", helper.make_node("Exp", ["x"], ["t2"])),
+        undeclared("e2", helper.make_node("Sin", ["x"], ["e2"])),
+    )
+    then = undeclared("t", helper.make_node("If", ["c"], ["t"], then_branch=inner[0], else_branch=inner[1]))
+    other = undeclared("e", helper.make_node("Neg", ["x"], ["e"]))
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)]
     model = model_of(nodes, [value("x", (3, 4)), value("c", (), TensorProto.BOOL)], ["y"])
     feed = {"x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32), "c": np.array(taken)}
     assert close(*built_run(model, tmp_path, feed))

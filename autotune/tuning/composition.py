@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autotune.artifact.replacement import install, scratch_beside
+from autotune.builder.imported_model import ImportedModel
 from autotune.events import Observer
 from autotune.options import Options
 from autotune.tuning.result import Result, combined
@@ -19,17 +20,21 @@ MIN_BUDGET_S = 1.0
 
 @dataclass(frozen=True)
 class PartJob:
-    """One thing to tune.
+    """One model to tune, with one set of shapes for one target.
 
     Attributes:
         model: its ONNX file.
         options: with its own share of the budget, its target, and the place for its artifact.
         optional: whether a target that cannot run it leaves it out, instead of ending the run.
+        weight: how much one inference of it counts compared with one of the models that share its budget.
+        imported: the model, where other parts of the run want it too.
     """
 
     model: Path
     options: Options
     optional: bool = False
+    weight: int = 1
+    imported: ImportedModel | None = None
 
 
 @dataclass(frozen=True)

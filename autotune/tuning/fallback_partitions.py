@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -21,7 +22,9 @@ from autotune.artifact.composite import (
 )
 from autotune.artifact.fallback_file import interface_of
 from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, kind_of, read_manifest, sha256
-from autotune.importer.guarded_import import cut_model, flat_model, import_model
+from autotune.builder.imported_model import ImportedModel
+from autotune.builder.lane_budget import operations
+from autotune.importer.guarded_import import cut_model, flat_model
 from autotune.importer.onnx_model.segments import Segment, split
 from autotune.measure.measurer import MeasurementBackend
 from autotune.options import Options
@@ -70,22 +73,19 @@ class FallbackPartitions:
 
         Raises:
             InstallError: if ONNX Runtime is not installed.
-            ModelError: if nothing of the model can be tuned, or every part of it can be, but not the whole.
+            ModelError: if a tuned segment cannot be imported after all.
         """
-        if not any(segment.is_fallback for segment in self._segments):
-            import_model(self._path, self._options.inputs, self._target)  # raises, and says what is wrong
-        files = [
-            self._save(segment, place) for segment, place in zip(self._segments, self._places(folder), strict=True)
-        ]
+        places = self._places(folder)
+        files = [self._save(segment, place) for segment, place in zip(self._segments, places, strict=True)]
         before = self._parts_by_model()
+        tuned = [(file, place) for file, place in zip(files, places, strict=True) if file != place]
+        options = replace(self._options, inputs={})
+        models = [ImportedModel(file, options) for file, _ in tuned]
         jobs = []
-        for segment, place, file, share in zip(
-            self._segments, self._places(folder), files, self._shares(files), strict=True
-        ):
-            if not segment.is_fallback:
-                if (earlier := before.get(sha256(file))) is not None:
-                    extract_part(earlier, place)
-                jobs.append(PartJob(file, part_options(self._options, share, place, {})))
+        for (file, place), imported, share in zip(tuned, models, self._shares(models), strict=True):
+            if (earlier := before.get(sha256(file))) is not None:
+                extract_part(earlier, place)
+            jobs.append(PartJob(file, part_options(self._options, share, place, {}), imported=imported))
         return jobs
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
@@ -131,26 +131,17 @@ class FallbackPartitions:
             logger.debug("%s is built anew: %s", self._out, error)
             return {}
 
-    def _shares(self, files: Sequence[Path]) -> list[float]:
-        """Shares of the budget by arithmetic; fallback partitions get none, and a single tuned segment gets all."""
-        tuned = [not segment.is_fallback for segment in self._segments]
-        if sum(tuned) == 1:
-            return [float(each) for each in tuned]
-        work = [
-            None
-            if segment.is_fallback
-            else sum(task.flop * task.weight for task in import_model(file, {}, self._target)[1].tasks)
-            for file, segment in zip(files, self._segments, strict=True)
-        ]
-        total = sum(flop for flop in work if flop is not None) or 1
-        raised = [0.0 if flop is None else max(MIN_SHARE, flop / total) for flop in work]
+    def _shares(self, models: Sequence[ImportedModel]) -> list[float]:
+        """Shares of the budget by arithmetic; a single tuned segment gets all, and is not imported for that."""
+        if len(models) == 1:
+            return [1.0]
+        work = [operations(model.for_target(self._target)[1]) for model in models]
+        raised = [max(MIN_SHARE, flop / (sum(work) or 1)) for flop in work]
         return [share / sum(raised) for share in raised]
 
 
-def without_wrong_nodes(path: Path, options: Options, measurer: MeasurementBackend) -> FallbackPartitions | None:
+def without_wrong_nodes(path: Path, options: Options, measurer: MeasurementBackend) -> FallbackPartitions:
     """The partitions of a model whose untuned build is wrong: nodes that give wrong numbers are left to ONNX Runtime.
-
-    None where no node is found to be wrong.
 
     Raises:
         AutotuneError: if the model cannot be cut, or the reference does not run it.
@@ -159,8 +150,6 @@ def without_wrong_nodes(path: Path, options: Options, measurer: MeasurementBacke
     model, flat = flat_model(path, options.inputs)
     with NumbersCheck(flat, path, target, measurer, options.precision, options.seed) as check:
         segments = split(flat, check)
-    if not any(segment.is_fallback for segment in segments):
-        return None
     return FallbackPartitions(path, options, (model, segments))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from autotune.artifact.composite import Composite, Part, extract_part, read_composite, write_composite
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
+from autotune.builder.imported_model import ImportedModel
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.interface import Interface, TensorSpec
@@ -45,22 +46,23 @@ class ShapeSets:
     def __init__(self, model: Path, options: Options) -> None:
         self._model = model
         self._sets = options.shapes or (options.inputs,)
-        self._kinds = list(itertools.product(thread_counts(options), self._sets))
+        self._counts = thread_counts(options)
+        self._kinds = [(threads, shapes) for shapes in self._sets for threads in self._counts]
         self._options = options
         self._out = options.out if options.out is not None else Path(f"{model.stem}.tuned")
         self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
 
-    def parts(self, folder: Path) -> list[PartJob]:
-        """As ``Composition.parts``."""
-        jobs = []
-        for number, (threads, shapes) in enumerate(self._kinds):
-            place = folder / f"part-{number}"
-            earlier = None if self._before is None else _part_for(self._before, threads, shapes)
-            if earlier is not None:
-                extract_part(earlier.path, place)
-            options = part_options(self._options, 1 / len(self._kinds), place, shapes)
-            jobs.append(PartJob(self._model, replace(options, threads=threads)))
-        return jobs
+    def parts(self, folder: Path) -> Iterator[PartJob]:
+        """As ``Composition.parts``; numbers of threads for one set of shapes share its import."""
+        places = (folder / f"part-{number}" for number in itertools.count())
+        for shapes in self._sets:
+            imported = ImportedModel(self._model, replace(self._options, inputs=shapes))
+            for threads, place in zip(self._counts, places, strict=False):
+                earlier = None if self._before is None else _part_for(self._before, threads, shapes)
+                if earlier is not None:
+                    extract_part(earlier.path, place)
+                options = part_options(self._options, 1 / len(self._kinds), place, shapes)
+                yield PartJob(self._model, replace(options, threads=threads), imported=imported)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """As ``Composition.compose``; the whole is also compared at sizes between those of the sets."""

@@ -21,17 +21,18 @@ from autotune.artifact.replacement import scratch_beside
 from autotune.backends.backend_catalog import backend_of
 from autotune.builder.build_model import build_model
 from autotune.builder.build_request import BuildRequest, LaneKernels
+from autotune.builder.imported_model import ImportedModel
 from autotune.builder.lane_budget import Size, for_threads, plan_sizes
 from autotune.events import Observer, everyone, ignore
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.compilers import check_compiler
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
-from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from autotune.measure.remote.connect import Fleet
 from autotune.options import FP32, Options, Precision
+from autotune.tuning.composition import PartJob
 from autotune.tuning.existing_log import made_log
 from autotune.tuning.result import PhaseClock, Result
 from autotune.tuning.run_history import Recorder, Run, earlier_runs, known_reference, remember, task_histories
@@ -136,21 +137,6 @@ def open_machine(stack: ExitStack, measurers: Measurers, options: Options) -> Ma
 
 
 @dataclass(frozen=True)
-class PartModel:
-    """One model of a part.
-
-    Attributes:
-        path: its ONNX file.
-        options: those of the part, with the place of its own artifact and the shapes of its own inputs.
-        weight: how much one inference of it counts beside one of the part's other models.
-    """
-
-    path: Path
-    options: Options
-    weight: int = 1
-
-
-@dataclass(frozen=True)
 class OpenModel:
     """A model of a part that is imported, with the machine of the part.
 
@@ -159,7 +145,7 @@ class OpenModel:
         earlier: the history of the artifact that will be replaced.
     """
 
-    asked: PartModel
+    asked: PartJob
     machine: Machine
     model: onnx.ModelProto
     program: Program
@@ -211,11 +197,7 @@ class TunedPart:
 
 
 def tune_part(
-    model_path: Path,
-    options: Options,
-    observe: Observer = ignore,
-    interrupted: bool = False,
-    measurers: Measurers | None = None,
+    job: PartJob, observe: Observer = ignore, interrupted: bool = False, measurers: Measurers | None = None
 ) -> Result:
     """Tune for one set of shapes and one target, all of the model.
 
@@ -226,13 +208,11 @@ def tune_part(
     Raises:
         AutotuneError: as ``tune``.
     """
-    alone = replace(options, out=output_path(model_path, options))
-    (result,) = tune_together([PartModel(model_path, alone)], options, observe, interrupted, measurers).results
-    return result
+    return tune_together([job], job.options, observe, interrupted, measurers).results[0]
 
 
 def tune_together(
-    models: Sequence[PartModel],
+    models: Sequence[PartJob],
     options: Options,
     observe: Observer = ignore,
     interrupted: bool = False,
@@ -300,16 +280,16 @@ def _build(
     """
     machine, asked = part.machine, part.asked
     timed = not (interrupted or machine.foreign)
-    out = output_path(asked.path, asked.options)
+    out = output_path(asked.model, asked.options)
     own = PhaseClock(clock.observe, clock.phase_s)
     with own.phase("build"):
         request = BuildRequest(
-            out, part.model, asked.path, machine.target, kernels, machine.lanes, log, asked.options, timed
+            out, part.model, asked.model, machine.target, kernels, machine.lanes, log, asked.options, timed
         )
         built = build_model(request)
     own.move(built.verify_s, "build", "verify")
     return Result(
-        asked.path.name,
+        asked.model.name,
         out,
         machine.target.fingerprint,
         machine.target.threads,
@@ -328,19 +308,17 @@ def _build(
     )
 
 
-def _open_model(machine: Machine, asked: PartModel) -> OpenModel:
+def _open_model(machine: Machine, asked: PartJob) -> OpenModel:
     """Import a model, and check where its artifact goes."""
     precision = Precision.parse(asked.options.precision)
-    generates = asked.options.generate is not None
-    model, program = import_model(
-        asked.path, asked.options.inputs, machine.widest, precision=precision, generates=generates
-    )
+    imported = asked.imported or ImportedModel(asked.model, asked.options)
+    model, program = imported.for_target(machine.widest)
     if precision != FP32 and not has_bf16(machine.target):
         logger.warning("this CPU has no instructions for bf16: such products are computed in fp32, and are slower")
-    backend_of(machine.target).check_program(asked.path.name, program)
+    backend_of(machine.target).check_program(asked.model.name, program)
     sizes = plan_sizes(program, machine.target, machine.lanes, asked.options)
-    out = output_path(asked.path, asked.options)
-    earlier = () if asked.options.frozen else _check_place(out, asked.path, machine, precision)
+    out = output_path(asked.model, asked.options)
+    earlier = () if asked.options.frozen else _check_place(out, asked.model, machine, precision)
     return OpenModel(asked, machine, model, program, sizes, earlier)
 
 

@@ -18,7 +18,8 @@ from google.protobuf.message import DecodeError
 
 from autotune.events import Observer
 from autotune.options import BALANCED, ONNXRUNTIME, Options
-from autotune.tuning.part import PartModel, output_path, tune_together
+from autotune.tuning.composition import PartJob
+from autotune.tuning.part import output_path, tune_together
 from autotune.tuning.result import Result, combined
 from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
@@ -42,10 +43,10 @@ def tune_portfolio(models: Sequence[Path], options: Options, observe: Observer) 
     folder = options.out if options.out is not None else Path()
     shapes = _shapes(models, options.inputs)
     parts = [
-        PartModel(
+        PartJob(
             model,
             replace(options, out=folder / output_path(model, replace(options, out=None)), inputs=shapes[model]),
-            options.weights.get(model.stem, 1),
+            weight=options.weights.get(model.stem, 1),
         )
         for model in models
     ]

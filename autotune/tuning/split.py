@@ -61,7 +61,7 @@ def _tuned(path: Path, options: Options, observe: Observer) -> Result:
         if composition is not None:
             return _tune_parts(path, options, composition, observe, measurers)
         try:
-            return tune_part(path, options, observe, measurers=measurers)
+            return tune_part(PartJob(path, options), observe, measurers=measurers)
         except (CompileError, ModelError, VerificationError) as error:
             repaired = _repaired(path, options, error, measurers)
             logger.warning("%s; ONNX Runtime runs %s", error, ", ".join(repaired.operators))
@@ -82,13 +82,14 @@ def _repaired(path: Path, options: Options, error: AutotuneError, measurers: Mea
         raise error
     try:
         if isinstance(error, ModelError):
-            return FallbackPartitions(path, options)
-        found = without_wrong_nodes(path, options, measurers.of(resolve_target(options), options))
+            found = FallbackPartitions(path, options)
+        else:
+            found = without_wrong_nodes(path, options, measurers.of(resolve_target(options), options))
     except AutotuneError as other:
         if str(other) == str(error):
             raise error from None
         raise type(error)(f"{error}; nor can the rest be tuned: {other}") from other
-    if found is None:
+    if not found.operators:
         raise error
     return found
 
@@ -150,7 +151,7 @@ def _tune_parts(
 
 def _tune_part(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result | None:
     try:
-        return tune_part(job.model, job.options, observe, interrupted, measurers)
+        return tune_part(job, observe, interrupted, measurers)
     except ModelError as error:
         if not job.optional:
             raise

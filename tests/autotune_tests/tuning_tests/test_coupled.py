@@ -67,7 +67,7 @@ def tune(folder):
         if place.name in kept:
             shutil.copytree(folder / place.name, place)
         else:
-            kept[place.name] = tune_part(job.model, job.options, observe, interrupted)
+            kept[place.name] = tune_part(job, observe, interrupted)
             shutil.copytree(place, folder / place.name)
         return replace(kept[place.name], artifact=place)
 
@@ -296,7 +296,7 @@ def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_p
     options = Options(out=out, log=tmp_path / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2, target=DEVICE)
     composition = CoupledLanes(tmp_path / "m.onnx", options)
     assert composition._joins
-    result = tune_composition(composition, out, lambda job, *rest: tune_part(job.model, job.options, *rest), ignore)
+    result = tune_composition(composition, out, tune_part, ignore)
     assert result.verified.passed
     steps = read_artifact(out).steps
     used = {steps.lanes[group.lane].name for group in steps.groups}

@@ -30,9 +30,9 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Room
+from autotune.builder.build_request import ImportedModel
 from autotune.builder.device_build import NOT_RUN
 from autotune.builder.device_profiles import hand_over_s, measured_links, resident_run, spec_bytes
-from autotune.builder.imported_model import ImportedModel
 from autotune.builder.placing import Candidate, PlacedModel
 from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import HOST, SIMULATED, Lane, Way, copy_lanes

@@ -22,18 +22,17 @@ from autotune.artifact.composite import (
 )
 from autotune.artifact.fallback_file import interface_of
 from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, kind_of, read_manifest, sha256
-from autotune.builder.imported_model import ImportedModel
+from autotune.builder.build_request import ImportedModel
 from autotune.builder.lane_budget import operations
 from autotune.importer.guarded_import import cut_model, flat_model
 from autotune.importer.onnx_model.segments import Segment, split
 from autotune.measure.measurer import MeasurementBackend
-from autotune.options import Options
 from autotune.runtime.model_timing import median_s, session_run
 from autotune.runtime.segmented_executor import open_onnxruntime
 from autotune.runtime.session import InferenceSession
-from autotune.tuning.composition import Composed, PartJob, part_options
-from autotune.tuning.part import output_path, resolve_target
+from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
+from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.arithmetic.wrong_nodes import NumbersCheck
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_session, complaint, session_inputs
@@ -55,12 +54,10 @@ class FallbackPartitions:
         cut: the checked model and its segments, where they are known.
     """
 
-    def __init__(self, model: Path, options: Options, cut: tuple[onnx.ModelProto, list[Segment]] | None = None) -> None:
-        self._path = model
-        self._options = options
-        self._out = output_path(model, options)
-        self._target = resolve_target(options)
-        self._model, self._segments = cut or cut_model(model, options.inputs, self._target)
+    def __init__(self, job: PartJob, cut: tuple[onnx.ModelProto, list[Segment]] | None = None) -> None:
+        assert job.target is not None
+        self._path, self._options, self._out, self._target = job.model, job.options, job.out, job.target
+        self._model, self._segments = cut or cut_model(job.model, job.options.inputs, job.target)
 
     @property
     def operators(self) -> list[str]:
@@ -85,7 +82,7 @@ class FallbackPartitions:
         for (file, place), imported, share in zip(tuned, models, self._shares(models), strict=True):
             if (earlier := before.get(sha256(file))) is not None:
                 extract_part(earlier, place)
-            jobs.append(PartJob(file, part_options(self._options, share, place, {}), imported=imported))
+            jobs.append(PartJob(file, part_options(self._options, share, place, {}), self._target, imported=imported))
         return jobs
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
@@ -105,8 +102,7 @@ class FallbackPartitions:
             "verified": verdict,
             "fallback_partitions": tuple(segment.operators for segment in self._segments if segment.is_fallback),
         }
-        installed = tuple(self._out / place.name for place in places if place.is_dir())
-        return Composed(made, installed, fields)
+        return Composed(made, fields)
 
     def _places(self, folder: Path) -> list[Path]:
         """Where the segments lie: artifacts of kernels, and ONNX files of fallback partitions."""
@@ -140,17 +136,17 @@ class FallbackPartitions:
         return [share / sum(raised) for share in raised]
 
 
-def without_wrong_nodes(path: Path, options: Options, measurer: MeasurementBackend) -> FallbackPartitions:
+def without_wrong_nodes(job: PartJob, measurer: MeasurementBackend) -> FallbackPartitions:
     """The partitions of a model whose untuned build is wrong: nodes that give wrong numbers are left to ONNX Runtime.
 
     Raises:
         AutotuneError: if the model cannot be cut, or the reference does not run it.
     """
-    target = resolve_target(options)
-    model, flat = flat_model(path, options.inputs)
-    with NumbersCheck(flat, path, target, measurer, options.precision, options.seed) as check:
+    assert job.target is not None
+    model, flat = flat_model(job.model, job.options.inputs)
+    with NumbersCheck(flat, job.model, job.target, measurer, job.options.precision, job.options.seed) as check:
         segments = split(flat, check)
-    return FallbackPartitions(path, options, (model, segments))
+    return FallbackPartitions(job, (model, segments))
 
 
 def _kind(segment: Segment) -> str:

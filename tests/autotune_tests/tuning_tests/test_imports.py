@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.builder import imported_model, one_lane
+from autotune.builder import build_request, one_lane
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice
 from autotune.measure import local_measurer
 from autotune.options import Options
@@ -30,14 +30,14 @@ Imports = Counter[tuple[str, ...]]
 def imports(monkeypatch: pytest.MonkeyPatch) -> Imports:
     """How often each model was imported, by content, shapes, kind of target and precision. Nothing is measured."""
     counted: Imports = Counter()
-    real = imported_model.import_model
+    real = build_request.import_model
 
     def counting(path: Path, inputs: Any, target: Any, **more: Any) -> Any:
         kind = replace(target, threads=1)
         counted[onnx.load(path).SerializeToString().hex(), str(inputs), kind.fingerprint, str(more)] += 1
         return real(path, inputs, target, **more)
 
-    monkeypatch.setattr(imported_model, "import_model", counting)
+    monkeypatch.setattr(build_request, "import_model", counting)
     monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
     monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
     return counted
@@ -52,7 +52,7 @@ def test_nothing_else_of_a_run_imports_models() -> None:
     homes = [
         name for name, module in sys.modules.items() if name.startswith(packages) and hasattr(module, "import_model")
     ]
-    assert homes == ["autotune.builder.imported_model"]
+    assert homes == ["autotune.builder.build_request"]
 
 
 @pytest.mark.parametrize(

@@ -70,37 +70,39 @@ def data_files(paths: Sequence[Path]) -> list[tuple[str, str]]:
 
 def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result:
     """Tune a model; operators that cannot be tuned are left to ONNX Runtime, where the options allow it."""
-    composition = _composition(job)
-    if composition is not None:
-        return _tuned_in_parts(measurers, job, composition, observe, interrupted)
     try:
-        return tune_part(job, observe, interrupted, measurers)
+        return _as_asked(measurers, job, observe, interrupted)
     except (CompileError, ModelError, VerificationError) as error:
         repaired = _repaired(job, error, measurers)
         logger.warning("%s; ONNX Runtime runs %s", error, ", ".join(repaired.operators))
-    return _tuned_in_parts(measurers, job, repaired, observe, interrupted)
-
-
-def _tuned_in_parts(
-    measurers: Measurers, job: PartJob, composition: Composition, observe: Observer, interrupted: bool
-) -> Result:
-    began = time.perf_counter()
-    result = tune_composition(composition, job.out, partial(_tuned_part, measurers), observe, interrupted)
-    return replace(result, model=job.model.name, elapsed_s=time.perf_counter() - began)
+    return _in_parts(measurers, job, repaired, observe, interrupted)
 
 
 def _tuned_part(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result | None:
-    """Tune a part of a model, which may have parts of its own; None where it is left out."""
+    """Tune a part of a model; None where it is left out."""
     try:
-        composition = _composition(job)
-        if composition is not None:
-            return _tuned_in_parts(measurers, job, composition, observe, interrupted)
-        return tune_part(job, observe, interrupted, measurers)
+        return _as_asked(measurers, job, observe, interrupted)
     except ModelError as error:
         if not job.optional:
             raise
         logger.warning("%s stays on the CPU: %s", job.model.stem, error)
         return None
+
+
+def _as_asked(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result:
+    """Tune a job as a whole, or in the parts that its options ask for."""
+    composition = _composition(job)
+    if composition is not None:
+        return _in_parts(measurers, job, composition, observe, interrupted)
+    return tune_part(job, observe, interrupted, measurers)
+
+
+def _in_parts(
+    measurers: Measurers, job: PartJob, composition: Composition, observe: Observer, interrupted: bool
+) -> Result:
+    began = time.perf_counter()
+    result = tune_composition(composition, job.out, partial(_tuned_part, measurers), observe, interrupted)
+    return replace(result, model=job.model.name, elapsed_s=time.perf_counter() - began)
 
 
 def _composition(job: PartJob) -> Composition | None:

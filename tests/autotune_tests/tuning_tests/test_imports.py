@@ -16,6 +16,7 @@ from autotune.builder import build_request, one_lane
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice
 from autotune.measure import local_measurer
 from autotune.options import Options
+from autotune.tuning.precisions.auto_precision import TRIES
 from autotune.tuning.tune import tune
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny
@@ -63,7 +64,7 @@ def test_nothing_else_of_a_run_imports_models() -> None:
         ({"objective": "throughput", "streams": 2}, 1),
         ({"objective": "balanced", "streams": 2}, 1),
         ({"effort": "instant", "trials": None}, 1),
-        ({"precision": "auto", "accuracy": 0.5}, 2),  # fp32 and bf16 are different programs
+        ({"precision": "auto", "accuracy": 0.5}, 2 + TRIES),  # fp32, bf16 and mixtures are different programs
     ],
 )
 def test_one_model_is_imported_once(tmp_path: Path, imports: Imports, more: dict[str, Any], count: int) -> None:

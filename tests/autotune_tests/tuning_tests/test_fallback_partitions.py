@@ -187,9 +187,7 @@ def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, mo
     assert [read_history(part) for part in sorted(second.artifact.glob("part-?"))] == told
 
 
-@pytest.mark.parametrize(
-    "more", [{"lanes": "cpu:2x1", "threads": 2}, {"lanes": "auto", "threads": 2}, {"target": target()}]
-)
+@pytest.mark.parametrize("more", [{"lanes": "cpu:2x1", "threads": 2}, {"target": target()}])
 def test_segments_are_tuned_for_lanes_and_for_a_named_processor(model, tmp_path, measurers, more):
     result = tuning.tune(model, Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, **more))
     assert result.fallback_partitions

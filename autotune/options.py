@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import platformdirs
@@ -71,7 +71,7 @@ class Precision:
         return Precision()
 
 
-FP32 = Precision()
+FP32, BF16 = Precision(), Precision(None)
 
 AUTO = "auto"
 """The precision that is chosen kernel by kernel, by measured gains and errors."""
@@ -218,41 +218,15 @@ class Options:
         for name, weight in self.weights.items():
             if not isinstance(weight, int) or weight < 1:
                 raise UsageError(f"the weight of {name} is {weight}; it is a whole number, 1 or more")
-        self._check_instant()
         if self.batch < 1:
             raise UsageError(f"batch is {self.batch}; it must be at least 1")
-        self._check_fleet()
-        self._check_fallback()
-        self._check_streams()
-        self._check_precision()
-        self._check_generation()
-        if self.out is not None and not isinstance(self.out, Path):
-            object.__setattr__(self, "out", Path(self.out))
-
-    def _check_instant(self) -> None:
-        limits = {"budget": self.budget_s, "trials": self.trials, "until": self.until}
-        given = [f"--{name} {value:g}" for name, value in limits.items() if value is not None]
-        given += ["--frozen"] * self.frozen + [f"--lanes {self.lanes}"] * (self.lanes != "cpu")
-        given += [f"--objective {self.objective}"] * (self.objective != LATENCY) + ["--cluster or --rpc"] * self.remote
-        if self.effort == INSTANT and given:
-            raise UsageError(
-                f"--effort instant measures no kernels and builds for all threads of this machine together; "
-                f"leave out {', '.join(given)}"
-            )
-
-    def _check_fallback(self) -> None:
         if self.fallback not in (None, *FALLBACKS):
             raise UsageError(f"fallback {self.fallback!r} is unknown; it must be {' or '.join(FALLBACKS)}")
-        if self.fallback == ONNXRUNTIME and (self.shapes or self.lanes != "cpu" or self.target is not None):
-            raise UsageError(
-                "--fallback goes with one set of shapes on the CPU's threads together; "
-                "leave out --lanes, --target and all but one --input per name"
-            )
-        if self.fallback == ONNXRUNTIME and self.remote:
-            raise UsageError(
-                "--fallback cuts the model for this machine, where the whole is compared with ONNX Runtime; "
-                "leave out --cluster and --rpc"
-            )
+        self._check_streams()
+        self._check_precision()
+        self._check_conflicts()
+        if self.out is not None and not isinstance(self.out, Path):
+            object.__setattr__(self, "out", Path(self.out))
 
     def _check_streams(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -265,69 +239,31 @@ class Options:
                 f"streams is {self.streams} and objective is {self.objective}; give 1 or more streams, and the "
                 f"objective {THROUGHPUT} or {BALANCED}"
             )
-        if self.objective != LATENCY and (self.lanes != "cpu" or self.target is not None):
-            raise UsageError(
-                f"--objective {self.objective} divides the CPU's cores into streams; leave out --lanes and --target"
-            )
-        if self.objective == BALANCED and (self.fallback == ONNXRUNTIME or self.remote):
-            raise UsageError(
-                f"--objective {BALANCED} tunes on this machine what TVM can express; leave out --fallback, --cluster "
-                f"and --rpc, or give --objective {THROUGHPUT}"
-            )
 
     def _check_precision(self) -> None:
-        if self.precision == AUTO:
-            self._check_auto()
-            return
-        if self.accuracy is not None or self.calibration is not None:
-            raise UsageError("--accuracy and --calibration are for --precision auto; add it, or leave them out")
-        precision = Precision.parse(self.precision)
-        if precision != FP32 and "cuda" in self.lanes:
-            raise UsageError(
-                f"--precision {precision} is for CPUs, and --lanes {self.lanes} names a device; leave one out"
-            )
-        if precision.products and self.fallback == ONNXRUNTIME:
-            raise UsageError(
-                f"--precision {precision} numbers products, and --fallback cuts the model; give fp32 or bf16"
-            )
-
-    def _check_auto(self) -> None:
-        """Refuse what ``auto`` does not go with: it builds several artifacts of the model and compares them here."""
-        others = self.shapes or self.generate or self.fallback == ONNXRUNTIME or self.remote or self.target is not None
-        if others or self.lanes != "cpu" or self.objective == BALANCED or not self.device or self.effort == INSTANT:
-            raise UsageError(
-                "--precision auto measures one set of shapes on this machine's threads together; leave out --generate, "
-                "--fallback, --lanes, --target, --no-device, --cluster, --rpc, --objective balanced, --effort instant "
-                "and all but one --input per name"
-            )
-        if self.accuracy is not None and not 0.0 < self.accuracy < 1.0:
+        if self.precision != AUTO:
+            Precision.parse(self.precision)
+            if self.accuracy is not None or self.calibration is not None:
+                raise UsageError("--accuracy and --calibration are for --precision auto; add it, or leave them out")
+        elif self.accuracy is not None and not 0.0 < self.accuracy < 1.0:
             raise UsageError(
                 f"accuracy is {self.accuracy:g}; it is a share of the outputs' root mean square between 0 and 1"
             )
 
-    def _check_generation(self) -> None:
-        others = bool(self.fallback == ONNXRUNTIME or self.remote or self.target is not None)
-        if self.generate and (others or self.lanes != "cpu" or not self.device):
-            raise UsageError(
-                "--generate builds for this machine's threads together; leave out --fallback, --lanes, --target, "
-                "--no-device, --cluster and --rpc"
-            )
-
-    def _check_fleet(self) -> None:
-        if self.cluster is not None and self.rpc is not None:
-            raise UsageError(f"--cluster {self.cluster} and --rpc {self.rpc} are two places to measure; give one")
-        if self.remote and self.frozen:
-            raise UsageError("--frozen measures nothing, so it goes with neither --cluster nor --rpc; leave one out")
-        if self.remote and self.lanes != "cpu":
-            raise UsageError(f"--lanes {self.lanes} is tuned on the machine it runs on; leave out --cluster and --rpc")
+    def _check_conflicts(self) -> None:
+        given = {name: typed for name, is_given in GIVEN.items() if (typed := is_given(self))}
+        for names, others, why in CONFLICTS:
+            pairs = [(given[one], given[other]) for one in names for other in others if {one, other} <= given.keys()]
+            if pairs:
+                raise UsageError(f"{pairs[0][0]} does not go with {pairs[0][1]}: {why}; leave one out")
 
     @property
     def leaves_out(self) -> bool:
         """Whether operators may be left to ONNX Runtime."""
-        apart = self.shapes or self.remote or self.generate or self.target is not None or not self.device
-        if self.fallback is not None or apart or self.lanes != "cpu" or self.precision == AUTO:
-            return self.fallback == ONNXRUNTIME
-        return self.objective != BALANCED and not Precision.parse(self.precision).products
+        try:
+            return self.fallback != NONE and replace(self, fallback=ONNXRUNTIME).fallback == ONNXRUNTIME
+        except UsageError:  # another option does not allow it
+            return False
 
     @property
     def remote(self) -> bool:
@@ -348,3 +284,74 @@ class Options:
     def enough(self) -> float:
         """The remaining gain at which the run ends, as a share of the model's latency; 0 for none."""
         return self.until if self.until is not None else UNTIL[self.effort]
+
+
+def _flag(name: str, value: object) -> str:
+    """An option as it is typed; empty where it has no value."""
+    return "" if value is None else f"--{name} {value:g}" if isinstance(value, float) else f"--{name} {value}"
+
+
+def _lanes(options: Options, of_device: bool) -> str:
+    """``--lanes`` of groups of cores, or of a device."""
+    is_given = options.lanes != Options.lanes and ("cuda" in options.lanes or "sim" in options.lanes) == of_device
+    return f"--lanes {options.lanes}" if is_given else ""
+
+
+def _target(options: Options, of_device: bool) -> str:
+    """``--target`` of a processor, or of a device that no lane names."""
+    target = options.target
+    if target is None or bool(target.arch) != of_device or _lanes(options, True):
+        return ""
+    return f"--target {target.arch or target.mcpu or target.isa}"
+
+
+GIVEN: Mapping[str, Callable[[Options], str]] = {
+    "instant": lambda options: f"--effort {INSTANT}" * (options.effort == INSTANT),
+    "budget": lambda options: _flag("budget", options.budget_s),
+    "trials": lambda options: _flag("trials", options.trials),
+    "until": lambda options: _flag("until", options.until),
+    "frozen": lambda options: "--frozen (or tune build)" * options.frozen,
+    "cluster": lambda options: _flag("cluster", options.cluster),
+    "rpc": lambda options: _flag("rpc", options.rpc),
+    "processor": lambda options: _target(options, of_device=False),
+    "device target": lambda options: _target(options, of_device=True),
+    "absent": lambda options: "--no-device" * (not options.device),
+    "groups": lambda options: _lanes(options, of_device=False),
+    "device lane": lambda options: _lanes(options, of_device=True),
+    "streams": lambda options: f"--objective {options.objective}" * (options.objective != LATENCY),
+    "balanced": lambda options: f"--objective {BALANCED}" * (options.objective == BALANCED),
+    "auto": lambda options: f"--precision {AUTO}" * (options.precision == AUTO),
+    "bf16": lambda options: f"--precision {options.precision}" * (options.precision not in ("fp32", AUTO)),
+    "numbers": lambda options: f"--precision {options.precision}" * (":" in options.precision),
+    "fallback": lambda options: f"--fallback {ONNXRUNTIME}" * (options.fallback == ONNXRUNTIME),
+    "shapes": lambda options: "--input with several sets of shapes" * bool(options.shapes),
+    "generate": lambda options: "--generate" * (options.generate is not None),
+}
+"""Name of an option in ``CONFLICTS`` → how it was typed; empty where it was not given."""
+
+REMOTE, LANES, TARGETS = ("cluster", "rpc"), ("groups", "device lane"), ("processor", "device target", "absent")
+
+CONFLICTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (
+        ("instant",),
+        ("budget", "trials", "until", "frozen", *LANES, "streams", *REMOTE, "auto"),
+        "instant measures no kernels and builds for all threads of this machine together",
+    ),
+    (("cluster",), ("rpc",), "they are two places to measure"),
+    (REMOTE, ("frozen",), "a frozen run measures nothing"),
+    (REMOTE, LANES, "lanes are tuned on the machine that they run on"),
+    (REMOTE, ("device target",), "other machines measure CPUs; 'tune pack' makes a job for a GPU elsewhere"),
+    (REMOTE, ("fallback", "balanced", "auto", "generate"), "it is timed and compared on this machine"),
+    (("streams",), (*LANES, *TARGETS), "streams divide the CPU's cores of this machine"),
+    (("auto",), (*LANES, *TARGETS, "generate"), "precisions are compared on all threads of this machine together"),
+    (("bf16",), ("device lane", "device target"), "bf16 is for CPUs"),
+    (("fallback",), ("numbers", "auto"), "products are numbered in the whole model, and a fallback cuts it"),
+    (("fallback",), ("shapes", "balanced", "device lane", "generate"), "a part of an artifact has no parts of its own"),
+    (("fallback",), ("device target", "absent"), "the whole is compared with ONNX Runtime on this machine's CPU"),
+    (("generate",), (*LANES, *TARGETS), "a decoder is built for all threads of this machine together"),
+    (("device lane",), ("frozen",), "placing a model measures it"),
+    (("device lane",), ("shapes",), "a part of an artifact has no parts of its own"),
+    (("groups",), ("device target",), "a CUDA artifact runs on its device alone"),
+    (("groups",), ("absent",), "lanes are timed on the machine that they run on"),
+)
+"""Options that are refused together, of which one is in each group, and why."""

@@ -13,7 +13,7 @@ from autotune.host.machine import read_host
 from autotune.host.roofline import measure_roofline
 from autotune.options import Options
 from autotune.replay.trace import RecordedSpace, Trace, TraceFile
-from autotune.tuning.part import resolve_target
+from autotune.tuning.run_plan import resolve_target
 from costmodels.cost_model import Floats
 from research.trace_writer import corrected, save_traces
 from tuning_logs.measurement import ERROR_KINDS

@@ -29,7 +29,7 @@ from autotune.graph.simulation import simulate
 from autotune.importer.guarded_import import import_model
 from autotune.measure.measurer import symbol_of
 from autotune.options import Options
-from autotune.tuning.part import resolve_target
+from autotune.tuning.run_plan import resolve_target
 from research.placer_catalog import PLACERS
 from schedules.lower import MOST_LOSSY
 from tuning_logs.sql_store import open_log

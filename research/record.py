@@ -37,7 +37,8 @@ from autotune.measure.local_measurer import BASELINE_EVALUATOR, KERNEL_HANDLER, 
 from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, TimedAll, TimeJob
 from autotune.options import Options
-from autotune.tuning.part import cold_bytes, resolve_target
+from autotune.tuning.part import cold_bytes
+from autotune.tuning.run_plan import resolve_target
 from research.enough import Enough
 from research.packing import TRACES, pack
 from research.sampling import sampled

@@ -42,10 +42,10 @@ class Backend(Protocol):
         ...
 
     def check_options(self, options: Options) -> None:
-        """Whether a run with these options can be done for targets of this kind, here.
+        """Whether this machine can do what the options ask for targets of this kind.
 
         Raises:
-            UsageError: if not, with what to leave out.
+            UsageError: if not, with what to give instead.
             InstallError: if a compiler is missing.
         """
         ...

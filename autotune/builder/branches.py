@@ -56,17 +56,6 @@ class Branch:
     name: str
     model: ModelProto
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """What it reads, without its weights."""
-        weights = {tensor.name for tensor in self.model.graph.initializer}
-        return tuple(value.name for value in self.model.graph.input if value.name not in weights)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """What others read of it, or the model's outputs."""
-        return tuple(value.name for value in self.model.graph.output)
-
 
 @dataclass(frozen=True)
 class Branches:

@@ -10,11 +10,13 @@ import onnx
 
 from autotune.artifact.make_plan import make_plan, record_key
 from autotune.artifact.plan import Choice, Plan
+from autotune.builder.lane_budget import for_threads
 from autotune.builder.reuse import Reuse
 from autotune.graph.lanes import Lane
+from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
-from autotune.options import Options
+from autotune.options import Options, Precision
 from autotune.validation.verdict import Verdict
 from schedules.lower import BASELINE, MOST_LOSSY, loss
 from schedules.target import Target
@@ -22,6 +24,32 @@ from tuning_logs.sql_store import TuningLog
 
 LATENCY = "latency_ms"
 """Provenance field: the whole model's latency in milliseconds, ``untuned`` and ``tuned``."""
+
+
+class ImportedModel:
+    """One ONNX file with the shapes and the precision of its options, imported once for each kind of target.
+
+    It keeps the programs with their weights. All numbers of threads share an import: they differ in spaces only.
+    """
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path, self._options = path, options
+        self._known: dict[Target, tuple[onnx.ModelProto, Program, int]] = {}
+
+    def for_target(self, target: Target) -> tuple[onnx.ModelProto, Program]:
+        """Return the checked model, and its program with the spaces of ``target``.
+
+        Raises:
+            ModelError, UsageError: as ``import_model``.
+        """
+        kind = replace(target, threads=1)
+        if kind not in self._known:
+            options = self._options
+            precision, generates = Precision.parse(options.precision), options.generate is not None
+            imported = import_model(self.path, options.inputs, target, precision=precision, generates=generates)
+            self._known[kind] = (*imported, target.threads)
+        model, program, threads = self._known[kind]
+        return model, program if threads == target.threads else for_threads(program, target)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Room
+from autotune.builder.build_request import ImportedModel
 from autotune.builder.device_build import NOT_RUN
 from autotune.builder.device_profiles import hand_over_s, measured_links, resident_run, spec_bytes
 from autotune.builder.placing import Candidate, PlacedModel
@@ -42,7 +43,6 @@ from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Steps, arrange
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.roofline import Roofline
-from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.interface import TensorSpec
 from autotune.measure.local_measurer import LocalMeasurer
@@ -92,14 +92,12 @@ class TunedPart:
 
     Attributes:
         name: of the subgraph; ``model`` for the whole.
-        file: its ONNX file.
-        inputs: shapes of the file's inputs that were given, by name.
+        imported: it, as the importer leaves it.
         cpu, device: artifacts; None where a device cannot run it.
     """
 
     name: str
-    file: Path
-    inputs: Mapping[str, tuple[int, ...]]
+    imported: ImportedModel
     cpu: Path
     device: Path | None
 
@@ -251,8 +249,7 @@ class CpuAndDevice:
             return Costs(alone, None, alone, None)
         backend = backend_of(self.device)
         if not self.options.device:
-            _, program = import_model(part.file, part.inputs, self.device)
-            bound_s = device_bound_s(program, backend.roofline(self.device))
+            bound_s = device_bound_s(part.imported.for_target(self.device)[1], backend.roofline(self.device))
             return Costs(alone, bound_s, alone, bound_s)
         with resident_run(backend, self.lanes[1], read_artifact(part.device)) as device:
             device_alone = median_s(device, PROFILE_S) + self._hand_over_s
@@ -282,7 +279,7 @@ class CpuAndDevice:
         ]
         devices = {part.name: part.device for part, lane in where if lane and part.device is not None}
         opened = {part.name: read_artifact(devices.get(part.name, part.cpu)) for part, _ in where}
-        programs = {part.name: import_model(part.file, part.inputs, self.cpu)[1] for part, lane in where if not lane}
+        programs = {part.name: part.imported.for_target(self.cpu)[1] for part, lane in where if not lane}
         kernels = _union(self.cpu, [opened[name].plan for name in programs])
         memory = self.lanes[1].memory
         flats = [_part(name, artifact, programs.get(name), kernels, memory) for name, artifact in opened.items()]
@@ -298,7 +295,8 @@ class CpuAndDevice:
         steps = self._steps(placed, merged, values)
         program = _program(list(programs.values()), self.whole, self.cpu, self._interface, steps)
         plan = replace(kernels, lanes=placed.plan(self.options.lanes, {}))
-        provenance: dict[str, Any] = {"model": self.whole.file.name, "sha256": sha256(self.whole.file)}
+        file = self.whole.imported.path
+        provenance: dict[str, Any] = {"model": file.name, "sha256": sha256(file)}
         if not self.options.device:
             provenance["unverified"] = NOT_RUN
         if self.lanes[1].kind == SIMULATED:
@@ -404,7 +402,7 @@ def _part(name: str, artifact: Artifact, program: Program | None, plan: Plan, me
 def _program(programs: Sequence[Program], whole: TunedPart, cpu: Target, interface: Ends, steps: Steps) -> Program:
     """What is kept of the CPU's programs: their kernels, under the whole model's interface."""
     return replace(
-        programs[0] if programs else import_model(whole.file, whole.inputs, cpu)[1],
+        programs[0] if programs else whole.imported.for_target(cpu)[1],
         weights=steps.weights,
         inputs=interface.inputs,
         outputs=interface.outputs,

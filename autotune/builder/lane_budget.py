@@ -81,6 +81,11 @@ def for_threads(program: Program, target: Target) -> Program:
     return replace(program, spaces=Spaces(program.programs, target))
 
 
+def operations(program: Program) -> int:
+    """Return the floating-point operations of one inference."""
+    return sum(task.flop * task.weight for task in program.tasks)
+
+
 def cut_program(program: Program, target: Target) -> tuple[Flat, Partition] | None:
     """The program's calls and phases, or None if it cannot be cut because the virtual machine runs it."""
     untuned = Plan(target, tuple(Choice(task.key, BASELINE, None) for task in program.tasks))

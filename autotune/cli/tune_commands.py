@@ -73,5 +73,5 @@ def _explanation(artifact: Path) -> list[str]:
 def _explained(result: Result) -> list[Path]:
     """The artifacts that ``--explain`` is about: each of several models, of several sets of shapes the first one's."""
     if result.weights:
-        return [part.artifact for part in result.parts]
+        return [artifact for part in result.parts for artifact in _explained(part)]
     return [result.parts[0].artifact if result.parts and not result.fallback_partitions else result.artifact]

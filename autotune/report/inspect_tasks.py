@@ -14,7 +14,7 @@ from autotune.importer.guarded_import import import_memory, import_model
 from autotune.options import AUTO, Options, Precision
 from autotune.report.inspect_lanes import BranchRow, report_branches
 from autotune.tuning.existing_log import known_log
-from autotune.tuning.part import resolve_target
+from autotune.tuning.run_plan import resolve_target
 from schedules.errors import UsageError
 from schedules.target import Target
 from schedules.task import Task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,26 +9,8 @@ from typing import Any, Protocol
 
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.events import Observer
-from autotune.options import Options
 from autotune.tuning.result import Result, combined
-
-MIN_BUDGET_S = 1.0
-"""Least budget of a part in seconds; a slot takes about as long."""
-
-
-@dataclass(frozen=True)
-class PartJob:
-    """One thing to tune.
-
-    Attributes:
-        model: its ONNX file.
-        options: with its own share of the budget, its target, and the place for its artifact.
-        optional: whether a target that cannot run it leaves it out, instead of ending the run.
-    """
-
-    model: Path
-    options: Options
-    optional: bool = False
+from autotune.tuning.run_plan import PartJob
 
 
 @dataclass(frozen=True)
@@ -38,12 +19,10 @@ class Composed:
 
     Attributes:
         artifact: in the scratch folder; None where the artifact that is in place already is the same.
-        parts: where each part's artifact lies once the whole is installed, in the order of the jobs.
         fields: of the ``Result`` of the whole that are not those of its parts taken together.
     """
 
     artifact: Path | None
-    parts: tuple[Path, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -77,8 +56,13 @@ TunePart = Callable[[PartJob, Observer, bool], Result | None]
 """(part, observer, whether Ctrl-C stopped an earlier part) → what came of it; None if it was left out."""
 
 
-def tune_composition(composition: Composition, out: Path, tune: TunePart, observe: Observer) -> Result:
+def tune_composition(
+    composition: Composition, out: Path, tune: TunePart, observe: Observer, interrupted: bool = False
+) -> Result:
     """Tune every part of ``composition`` and put the artifact of the whole at ``out``.
+
+    Args:
+        interrupted: whether Ctrl-C stopped something before it.
 
     Raises:
         AutotuneError: as ``tune`` and ``Composition``; ``out`` is left as it was.
@@ -86,31 +70,13 @@ def tune_composition(composition: Composition, out: Path, tune: TunePart, observ
     with scratch_beside(out) as folder:
         results: list[Result | None] = []
         for job in composition.parts(folder):
-            interrupted = any(result.interrupted for result in results if result is not None)
             results.append(tune(job, observe, interrupted))
+            interrupted = interrupted or any(result.interrupted for result in results if result is not None)
         composed = composition.compose(folder, results)
         if composed.artifact is not None:
             install(composed.artifact, out)
     tuned = [result for result in results if result is not None]
-    if composed.parts:
-        tuned = [replace(result, artifact=place) for result, place in zip(tuned, composed.parts, strict=True)]
+    places = [out / result.artifact.name for result in tuned]
+    if all(place.is_dir() for place in places):  # the parts are in the whole
+        tuned = [replace(result, artifact=place) for result, place in zip(tuned, places, strict=True)]
     return replace(combined(tuned), artifact=out, **composed.fields)
-
-
-def part_options(options: Options, share: float, out: Path, inputs: Mapping[str, tuple[int, ...]]) -> Options:
-    """The options of one part of a run.
-
-    Args:
-        share: of the whole run's budget and trials. Trials are rounded up, so that no part is left without any.
-    """
-    # 1/3 of 3 must not become 2 because 1/3 is a bit more than that in floating point.
-    trials = None if options.trials is None else math.ceil(share * options.trials - 1e-9)
-    return replace(
-        options,
-        out=out,
-        inputs=dict(inputs),
-        shapes=(),
-        fallback=None,
-        budget_s=max(MIN_BUDGET_S, share * options.seconds) if options.searches else options.budget_s,
-        trials=trials,
-    )

@@ -9,7 +9,7 @@ The artifact then says so, and that nothing of it was verified on the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,20 +20,18 @@ from autotune.artifact.manifest import annotate, attach
 from autotune.backends.backend_catalog import backend_of
 from autotune.builder.accuracy import Built, first_that_passes
 from autotune.builder.branches import cut_into_branches, worth_cutting
-from autotune.builder.build_request import LATENCY
+from autotune.builder.build_request import LATENCY, ImportedModel
 from autotune.builder.cpu_and_device import COPY_BYTES_PER_S, HAND_OVER_S, CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
+from autotune.builder.lane_budget import operations
 from autotune.builder.placing import Fastest, fastest
 from autotune.graph.lanes import coupled_lanes
 from autotune.graph.placement import Link
-from autotune.host.machine import host_target
-from autotune.importer.guarded_import import import_model
 from autotune.importer.onnx_model.operator_splits import Share
-from autotune.options import ONNXRUNTIME, Options
-from autotune.tuning.composition import Composed, PartJob, part_options
-from autotune.tuning.part import output_path
+from autotune.options import Options
+from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
-from schedules.errors import UsageError
+from autotune.tuning.run_plan import PartJob, part_options
 from schedules.target import Target
 
 SHARE = 0.25
@@ -45,66 +43,61 @@ class CoupledLanes:
     """The composition of a model on this machine's CPU and a device: a part per lane of the whole and each subgraph.
 
     Args:
-        options: ``options.target`` is the device's.
+        job: for the CPU; the target in its options is the device's.
 
     Raises:
-        UsageError: if the options do not go with a device.
         ModelError: if the model cannot be cut.
     """
 
-    def __init__(self, model: Path, options: Options) -> None:
-        if options.frozen or options.remote or options.shapes or options.fallback == ONNXRUNTIME:
-            raise UsageError(
-                f"--lanes {options.lanes} measures this machine's CPU beside a device, for one set of shapes; leave "
-                "out tune build, --frozen, --cluster, --rpc, --fallback and all but one --input per name"
-            )
+    def __init__(self, job: PartJob) -> None:
+        options, host = job.options, job.target
         assert options.target is not None
-        self._path, self._options, self._device = model, options, options.target
-        host = host_target(options.threads, options.isa)
+        assert host is not None
+        self._job, self._options, self._device = job, options, options.target
         self._lanes = coupled_lanes(options.lanes, host.threads)
         self._host, self._cpu = host, replace(host, threads=self._lanes[0].threads)
-        self._model, cut = cut_into_branches(model, options.inputs, self._share())
+        self._model, cut = cut_into_branches(job.model, options.inputs, self._share())
         self._branches, self._joins = cut.parts if len(cut.parts) > 1 else (), cut.joins
+        self._parts: list[TunedPart] = []
 
     def _share(self) -> Share:
         """Which operators are cut between the CPU and the device, by the bounds of both."""
         cpu, device = (backend_of(target).roofline(target) for target in (self._cpu, self._device))
         return worth_cutting(cpu, device, Link(HAND_OVER_S, COPY_BYTES_PER_S))
 
-    def parts(self, folder: Path) -> list[PartJob]:
+    def parts(self, folder: Path) -> Iterator[PartJob]:
         """As ``Composition.parts``: the CPU's, then the device's, of the whole model and of every subgraph."""
-        jobs = self._jobs(self._part("model", folder), self._host, SHARE)
-        parts = [self._part(branch.name, folder) for branch in self._branches]
-        for part, branch in zip(parts, self._branches, strict=True):
-            onnx.save(branch.model, part.file)
-        work = [_operations(part.file, self._cpu) for part in parts]
-        for part, flop in zip(parts, work, strict=True):
-            jobs += self._jobs(part, self._cpu, SHARE * flop / (sum(work) or 1))
-        return jobs
+        self._parts = [self._part("model", self._job.model, self._options.inputs, folder)]
+        yield from self._jobs(self._parts[0], self._host, SHARE)
+        for branch in self._branches:
+            file = folder / f"{branch.name}.onnx"
+            onnx.save(branch.model, file)
+            self._parts.append(self._part(branch.name, file, {}, folder))
+        work = [operations(part.imported.for_target(self._cpu)[1]) for part in self._parts[1:]]
+        for part, flop in zip(self._parts[1:], work, strict=True):
+            yield from self._jobs(part, self._cpu, SHARE * flop / (sum(work) or 1))
 
-    def _part(self, name: str, folder: Path) -> TunedPart:
-        whole = name == "model"
-        file = self._path if whole else folder / f"{name}.onnx"
-        inputs = self._options.inputs if whole else {}
-        return TunedPart(name, file, inputs, folder / f"cpu-{name}", folder / f"device-{name}")
+    def _part(self, name: str, file: Path, inputs: Mapping[str, tuple[int, ...]], folder: Path) -> TunedPart:
+        imported = ImportedModel(file, replace(self._options, inputs=inputs))
+        return TunedPart(name, imported, folder / f"cpu-{name}", folder / f"device-{name}")
 
-    def _jobs(self, part: TunedPart, cpu: Target, share: float) -> list[PartJob]:
+    def _jobs(self, part: TunedPart, cpu: Target, share: float) -> Iterator[PartJob]:
         assert part.device is not None
-        whole = part.name == "model"
-        options = replace(self._options, lanes=Options.lanes)
-        on_cpu = replace(part_options(options, share, part.cpu, part.inputs), target=None, threads=cpu.threads)
-        on_device = replace(part_options(options, share, part.device, part.inputs), peer=False)
-        return [
-            PartJob(part.file, replace(on_cpu, peer=options.peer and whole)),
-            PartJob(part.file, on_device, optional=True),
-        ]
+        whole = part is self._parts[0]
+        options, file = replace(self._options, lanes=Options.lanes), part.imported.path
+        inputs = options.inputs if whole else {}
+        on_cpu = replace(part_options(options, share, part.cpu, inputs), target=None, threads=cpu.threads)
+        yield PartJob(file, replace(on_cpu, peer=options.peer and whole), cpu, imported=part.imported)
+        on_device = replace(part_options(options, share, part.device, inputs), peer=False)
+        # A device's program is wanted again for bounds, or as the CPU's own; else its memory is given back.
+        again = not options.device or replace(self._device, threads=cpu.threads) == cpu
+        yield PartJob(file, on_device, self._device, True, imported=part.imported if again else None)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """As ``Composition.compose``: the fastest of what was placed and of either lane alone."""
-        names = ["model", *(branch.name for branch in self._branches)]
         whole, *parts = (
             part if result is not None else replace(part, device=None)
-            for part, result in zip((self._part(name, folder) for name in names), results[1::2], strict=True)
+            for part, result in zip(self._parts, results[1::2], strict=True)
         )
         source = CpuAndDevice(
             whole, tuple(parts), self._joins, self._lanes, self._cpu, self._device, self._options, folder
@@ -116,20 +109,13 @@ class CoupledLanes:
         fields: dict[str, object] = {"latency_ms": {}, "verified": None, "reason": NOT_RUN}
         if measured or path == whole.cpu:
             artifact = Built(path, read_artifact(path).plan)
-            passed = first_that_passes(
-                output_path(self._path, self._options), self._model, self._options.seed, [artifact]
-            )
+            passed = first_that_passes(self._job.out, self._model, self._options.seed, [artifact])
             assert passed is not None
             tuned_ms = 1e3 * best.seconds
             annotate(path, {LATENCY: {"untuned": None, "tuned": tuned_ms}})
             fields = {"latency_ms": {"tuned": tuned_ms}, "verified": passed.verdict}
         annotate(path, {"lanes": {"measured": measured, "ms": best.ms}})
-        return Composed(path, (), fields)
-
-
-def _operations(file: Path, target: Target) -> int:
-    """Floating-point operations of the model in ``file``."""
-    return sum(task.flop * task.weight for task in import_model(file, {}, target)[1].tasks)
+        return Composed(path, fields)
 
 
 def _note(path: Path, best: Fastest[Path]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -21,16 +22,17 @@ from autotune.artifact.composite import (
 )
 from autotune.artifact.fallback_file import interface_of
 from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, kind_of, read_manifest, sha256
-from autotune.importer.guarded_import import cut_model, flat_model, import_model
+from autotune.builder.build_request import ImportedModel
+from autotune.builder.lane_budget import operations
+from autotune.importer.guarded_import import cut_model, flat_model
 from autotune.importer.onnx_model.segments import Segment, split
 from autotune.measure.measurer import MeasurementBackend
-from autotune.options import Options
 from autotune.runtime.model_timing import median_s, session_run
 from autotune.runtime.segmented_executor import open_onnxruntime
 from autotune.runtime.session import InferenceSession
-from autotune.tuning.composition import Composed, PartJob, part_options
-from autotune.tuning.part import output_path, resolve_target
+from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
+from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.arithmetic.wrong_nodes import NumbersCheck
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_session, complaint, session_inputs
@@ -52,12 +54,10 @@ class FallbackPartitions:
         cut: the checked model and its segments, where they are known.
     """
 
-    def __init__(self, model: Path, options: Options, cut: tuple[onnx.ModelProto, list[Segment]] | None = None) -> None:
-        self._path = model
-        self._options = options
-        self._out = output_path(model, options)
-        self._target = resolve_target(options)
-        self._model, self._segments = cut or cut_model(model, options.inputs, self._target)
+    def __init__(self, job: PartJob, cut: tuple[onnx.ModelProto, list[Segment]] | None = None) -> None:
+        assert job.target is not None
+        self._path, self._options, self._out, self._target = job.model, job.options, job.out, job.target
+        self._model, self._segments = cut or cut_model(job.model, job.options.inputs, job.target)
 
     @property
     def operators(self) -> list[str]:
@@ -70,22 +70,19 @@ class FallbackPartitions:
 
         Raises:
             InstallError: if ONNX Runtime is not installed.
-            ModelError: if nothing of the model can be tuned, or every part of it can be, but not the whole.
+            ModelError: if a tuned segment cannot be imported after all.
         """
-        if not any(segment.is_fallback for segment in self._segments):
-            import_model(self._path, self._options.inputs, self._target)  # raises, and says what is wrong
-        files = [
-            self._save(segment, place) for segment, place in zip(self._segments, self._places(folder), strict=True)
-        ]
+        places = self._places(folder)
+        files = [self._save(segment, place) for segment, place in zip(self._segments, places, strict=True)]
         before = self._parts_by_model()
+        tuned = [(file, place) for file, place in zip(files, places, strict=True) if file != place]
+        options = replace(self._options, inputs={})
+        models = [ImportedModel(file, options) for file, _ in tuned]
         jobs = []
-        for segment, place, file, share in zip(
-            self._segments, self._places(folder), files, self._shares(files), strict=True
-        ):
-            if not segment.is_fallback:
-                if (earlier := before.get(sha256(file))) is not None:
-                    extract_part(earlier, place)
-                jobs.append(PartJob(file, part_options(self._options, share, place, {})))
+        for (file, place), imported, share in zip(tuned, models, self._shares(models), strict=True):
+            if (earlier := before.get(sha256(file))) is not None:
+                extract_part(earlier, place)
+            jobs.append(PartJob(file, part_options(self._options, share, place, {}), self._target, imported=imported))
         return jobs
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
@@ -105,8 +102,7 @@ class FallbackPartitions:
             "verified": verdict,
             "fallback_partitions": tuple(segment.operators for segment in self._segments if segment.is_fallback),
         }
-        installed = tuple(self._out / place.name for place in places if place.is_dir())
-        return Composed(made, installed, fields)
+        return Composed(made, fields)
 
     def _places(self, folder: Path) -> list[Path]:
         """Where the segments lie: artifacts of kernels, and ONNX files of fallback partitions."""
@@ -131,37 +127,26 @@ class FallbackPartitions:
             logger.debug("%s is built anew: %s", self._out, error)
             return {}
 
-    def _shares(self, files: Sequence[Path]) -> list[float]:
-        """Shares of the budget by arithmetic; fallback partitions get none, and a single tuned segment gets all."""
-        tuned = [not segment.is_fallback for segment in self._segments]
-        if sum(tuned) == 1:
-            return [float(each) for each in tuned]
-        work = [
-            None
-            if segment.is_fallback
-            else sum(task.flop * task.weight for task in import_model(file, {}, self._target)[1].tasks)
-            for file, segment in zip(files, self._segments, strict=True)
-        ]
-        total = sum(flop for flop in work if flop is not None) or 1
-        raised = [0.0 if flop is None else max(MIN_SHARE, flop / total) for flop in work]
+    def _shares(self, models: Sequence[ImportedModel]) -> list[float]:
+        """Shares of the budget by arithmetic; a single tuned segment gets all, and is not imported for that."""
+        if len(models) == 1:
+            return [1.0]
+        work = [operations(model.for_target(self._target)[1]) for model in models]
+        raised = [max(MIN_SHARE, flop / (sum(work) or 1)) for flop in work]
         return [share / sum(raised) for share in raised]
 
 
-def without_wrong_nodes(path: Path, options: Options, measurer: MeasurementBackend) -> FallbackPartitions | None:
+def without_wrong_nodes(job: PartJob, measurer: MeasurementBackend) -> FallbackPartitions:
     """The partitions of a model whose untuned build is wrong: nodes that give wrong numbers are left to ONNX Runtime.
-
-    None where no node is found to be wrong.
 
     Raises:
         AutotuneError: if the model cannot be cut, or the reference does not run it.
     """
-    target = resolve_target(options)
-    model, flat = flat_model(path, options.inputs)
-    with NumbersCheck(flat, path, target, measurer, options.precision, options.seed) as check:
+    assert job.target is not None
+    model, flat = flat_model(job.model, job.options.inputs)
+    with NumbersCheck(flat, job.model, job.target, measurer, job.options.precision, job.options.seed) as check:
         segments = split(flat, check)
-    if not any(segment.is_fallback for segment in segments):
-        return None
-    return FallbackPartitions(path, options, (model, segments))
+    return FallbackPartitions(job, (model, segments))
 
 
 def _kind(segment: Segment) -> str:

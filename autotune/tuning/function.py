@@ -7,7 +7,6 @@ measurements go to the same log, and every candidate's outputs are compared with
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from autotune.artifact.make_plan import make_plan
 from autotune.artifact.plan import Choice
 from autotune.backends.cpu.libraries import open_library, set_threads
 from autotune.backends.cpu.linking import link_kernels
-from autotune.events import Observer, TuningBegan, TuningEnded, ignore
+from autotune.events import Observer, ignore
 from autotune.host.compilers import check_compiler
 from autotune.host.pages import KERNEL_ALIGNMENT, paged
 from autotune.host.roofline import measure_roofline
@@ -33,16 +32,13 @@ from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Candidate, symbol_of
 from autotune.options import Options
 from autotune.tuning.existing_log import made_log
-from autotune.tuning.loop import TuningLoop
-from autotune.tuning.part import resolve_target
-from autotune.tuning.search_program import SearchRequest, open_jobs
+from autotune.tuning.run_plan import resolve_target
+from autotune.tuning.search_program import SearchRequest, search_program
 from schedules.config import Config
 from schedules.errors import UsageError, first_line
 from schedules.lower import claim, normalise, program_of, repack, task_key
 from schedules.target import Target
 from schedules.task import Task
-from search.allocators.simple_allocators import RoundRobin
-from search.allocators.stopping import Limits
 
 
 @dataclass(frozen=True)
@@ -119,11 +115,15 @@ def tune_function(
     log = made_log(options.log)
     try:
         with LocalMeasurer(target, evaluator=options.evaluator, seed=options.seed) as measurer:
-            trials = _search(SearchRequest(program, target, log, measurer, options, measure_roofline), observe)
+            request = SearchRequest(program, target, log, measurer, options, measure_roofline)
+            outcome = search_program(request, observe)
+            if outcome.interrupted:
+                raise KeyboardInterrupt
             (choice,) = make_plan(program.tasks, program.spaces, target, log).choices
             kernel = _kernel(program, choice, measurer)
     finally:
         log.close()
+    trials = sum(state.trials for state in outcome.after)
     return TunedFunction(task, choice.config, choice.latency_s, target.threads, trials, normalise(func), kernel)
 
 
@@ -142,29 +142,6 @@ def _program_of(func: tirx.PrimFunc, target: Target, weights: tuple[int, ...], n
     if not claimed.space.knobs:
         raise UsageError(f"no template offers a choice for {name}; add one as docs/extending.md shows")
     return Program(IRModule({}), (), (), (), (task,), {key: program_of(func)}, {key: claimed.space}, {name: key})
-
-
-def _search(request: SearchRequest, observe: Observer) -> int:
-    """Run the loop on the one task; the trials known afterwards."""
-    options = request.options
-    opened = open_jobs(request, request.roofline(request.target))
-    limits = Limits(budget_s=options.seconds, trials=options.trials)
-    loop = TuningLoop(
-        opened.jobs,
-        RoundRobin(),
-        request.measurer,
-        request.log,
-        limits,
-        options.batch,
-        time.perf_counter,
-        observe,
-        opened.spent_s,
-    )
-    observe(TuningBegan(request.program.tasks, opened.states, max(0.0, options.seconds - opened.spent_s)))
-    reason = loop.run()
-    loop.settle()
-    observe(TuningEnded(reason))
-    return sum(state.trials for state in opened.states)
 
 
 def _kernel(program: Program, choice: Choice, measurer: LocalMeasurer) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 from autotune.artifact.composite import Composite, Part, extract_part, read_composite, write_composite
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
+from autotune.builder.build_request import ImportedModel
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.interface import Interface, TensorSpec
-from autotune.options import Options
+from autotune.options import BF16
 from autotune.runtime.session import InferenceSession
-from autotune.tuning.composition import Composed, PartJob, part_options
-from autotune.tuning.objective import thread_counts
+from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
+from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.independence import with_independence
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_outputs, complaint, random_inputs
@@ -42,36 +43,37 @@ class ShapeSets:
     one ended.
     """
 
-    def __init__(self, model: Path, options: Options) -> None:
-        self._model = model
-        self._sets = options.shapes or (options.inputs,)
-        self._kinds = list(itertools.product(thread_counts(options), self._sets))
-        self._options = options
-        self._out = options.out if options.out is not None else Path(f"{model.stem}.tuned")
+    def __init__(self, job: PartJob) -> None:
+        self._model, self._options, self._out, self._target = job.model, job.options, job.out, job.target
+        self._sets = job.options.shapes or (job.options.inputs,)
+        self._counts = job.thread_counts
+        self._kinds = [(threads, shapes) for shapes in self._sets for threads in self._counts]
         self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
 
-    def parts(self, folder: Path) -> list[PartJob]:
-        """As ``Composition.parts``."""
-        jobs = []
-        for number, (threads, shapes) in enumerate(self._kinds):
-            place = folder / f"part-{number}"
-            earlier = None if self._before is None else _part_for(self._before, threads, shapes)
-            if earlier is not None:
-                extract_part(earlier.path, place)
-            options = part_options(self._options, 1 / len(self._kinds), place, shapes)
-            jobs.append(PartJob(self._model, replace(options, threads=threads)))
-        return jobs
+    def parts(self, folder: Path) -> Iterator[PartJob]:
+        """As ``Composition.parts``; numbers of threads for one set of shapes share its import."""
+        places = (folder / f"part-{number}" for number in itertools.count())
+        for shapes in self._sets:
+            imported = ImportedModel(self._model, replace(self._options, inputs=shapes))
+            for threads, place in zip(self._counts, places, strict=False):
+                earlier = None if self._before is None else _part_for(self._before, threads, shapes)
+                if earlier is not None:
+                    extract_part(earlier.path, place)
+                options = replace(part_options(self._options, 1 / len(self._kinds), place, shapes), threads=threads)
+                target = self._target
+                if target is not None and threads is not None and len(self._counts) > 1:
+                    target = replace(target, threads=threads)
+                yield PartJob(self._model, options, target, imported=imported)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """As ``Composition.compose``; the whole is also compared at sizes between those of the sets."""
         places = [result.artifact for result in results if result is not None]
-        installed = tuple(self._out / f"part-{number}" for number in range(len(places)))
         if self._before is not None and _is_unchanged(self._before, places, self._kinds):
-            return Composed(None, installed)
+            return Composed(None)
         made = folder / "shapes"
         self._write(made, places)
         self._check_between(made)
-        return Composed(made, installed)
+        return Composed(made)
 
     def _write(self, out: Path, places: Sequence[Path]) -> None:
         artifacts = [read_artifact(place) for place in places]
@@ -83,11 +85,12 @@ class ShapeSets:
         shapes = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
         if self._options.generate is None:
             interface = with_independence(interface, shapes, self._outputs, self._options.seed)
+        precisions = {artifact.precision for artifact in artifacts}
         provenance = {
             "model": self._model.name,
             "sha256": sha256(self._model),
             "parts": len(places),
-            "precision": self._options.precision,
+            "precision": str(BF16) if len(precisions) > 1 else precisions.pop(),
             CACHES: len(artifacts[0].caches),
         }
         write_composite(out, SHAPES, places, interface, provenance)

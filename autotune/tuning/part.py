@@ -20,14 +20,12 @@ from autotune.artifact.known_runs import LogView
 from autotune.artifact.replacement import scratch_beside
 from autotune.backends.backend_catalog import backend_of
 from autotune.builder.build_model import build_model
-from autotune.builder.build_request import BuildRequest, LaneKernels
+from autotune.builder.build_request import BuildRequest, ImportedModel, LaneKernels
 from autotune.builder.lane_budget import Size, for_threads, plan_sizes
 from autotune.events import Observer, everyone, ignore
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.compilers import check_compiler
-from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
-from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from autotune.measure.remote.connect import Fleet
@@ -35,7 +33,8 @@ from autotune.options import FP32, Options, Precision
 from autotune.tuning.existing_log import made_log
 from autotune.tuning.result import PhaseClock, Result
 from autotune.tuning.run_history import Recorder, Run, earlier_runs, known_reference, remember, task_histories
-from autotune.tuning.search_program import SearchOutcome, SearchRequest, search_program
+from autotune.tuning.run_plan import PartJob
+from autotune.tuning.search_program import JoinedTasks, SearchOutcome, SearchRequest, search_program
 from autotune.validation.reference_engine import reference_latency
 from schedules.space import Space
 from schedules.target import Target
@@ -56,21 +55,9 @@ WINOGRAD_GROWTH = 4
 model's own 30 MB, F(4,3) was timed at 184 µs and took 316 µs in the model, whose weights then were 92 MB."""
 
 
-def resolve_target(options: Options) -> Target:
-    """The machine to tune for: the one named, else this machine's CPU."""
-    if options.target is not None:
-        return options.target
-    return host_target(options.threads, options.isa)
-
-
 def has_bf16(target: Target) -> bool:
     """Whether ``target`` has instructions that multiply bf16."""
     return bool(BF16_FEATURES & features_of(target))
-
-
-def output_path(model_path: Path, options: Options) -> Path:
-    """Where the artifact goes."""
-    return options.out if options.out is not None else Path(f"{model_path.stem}.tuned")
 
 
 @dataclass(frozen=True)
@@ -115,39 +102,23 @@ class Measurers(ExitStack):
         return self._open[key]
 
 
-def open_machine(stack: ExitStack, measurers: Measurers, options: Options) -> Machine:
+def open_machine(stack: ExitStack, measurers: Measurers, options: Options, target: Target | None) -> Machine:
     """Start what measures; other machines are left with ``stack``.
 
     Raises:
-        UsageError: if the options do not fit the target.
+        UsageError: if the lanes do not fit the target.
         AutotuneError: if other machines were asked for and cannot be reached.
     """
     if options.remote:
         fleet = stack.enter_context(Fleet(options))
         lanes = parse_lanes(options.lanes, fleet.target.threads)
         return Machine(fleet.target, lanes, fleet.measurer, lambda _: fleet.measurer.roofline(), fleet.foreign)
-    target = resolve_target(options)
+    assert target is not None  # a plan names it unless other machines measure
     backend = backend_of(target)
-    backend.check_options(options)
     machine = Machine(target, backend.lanes(options, target), None, backend.roofline)
     if not backend.measures(options):
         return machine
     return replace(machine, measurer=measurers.of(machine.widest, options))
-
-
-@dataclass(frozen=True)
-class PartModel:
-    """One model of a part.
-
-    Attributes:
-        path: its ONNX file.
-        options: those of the part, with the place of its own artifact and the shapes of its own inputs.
-        weight: how much one inference of it counts beside one of the part's other models.
-    """
-
-    path: Path
-    options: Options
-    weight: int = 1
 
 
 @dataclass(frozen=True)
@@ -159,26 +130,12 @@ class OpenModel:
         earlier: the history of the artifact that will be replaced.
     """
 
-    asked: PartModel
+    asked: PartJob
     machine: Machine
     model: onnx.ModelProto
     program: Program
     sizes: Mapping[int, Size]
     earlier: tuple[Run, ...] = ()
-
-
-@dataclass(frozen=True)
-class JoinedTasks:
-    """The kernels of several programs, each once: a ``Searchable``.
-
-    Attributes:
-        tasks: with the weights of all programs that have them added up, most work first.
-        programs, spaces: as in ``Program``.
-    """
-
-    tasks: tuple[Task, ...]
-    programs: Mapping[str, str]
-    spaces: Mapping[str, Space]
 
 
 def joined(programs: Iterable[tuple[Program, int]]) -> JoinedTasks:
@@ -211,11 +168,7 @@ class TunedPart:
 
 
 def tune_part(
-    model_path: Path,
-    options: Options,
-    observe: Observer = ignore,
-    interrupted: bool = False,
-    measurers: Measurers | None = None,
+    job: PartJob, observe: Observer = ignore, interrupted: bool = False, measurers: Measurers | None = None
 ) -> Result:
     """Tune for one set of shapes and one target, all of the model.
 
@@ -226,13 +179,11 @@ def tune_part(
     Raises:
         AutotuneError: as ``tune``.
     """
-    alone = replace(options, out=output_path(model_path, options))
-    (result,) = tune_together([PartModel(model_path, alone)], options, observe, interrupted, measurers).results
-    return result
+    return tune_together([job], job.options, observe, interrupted, measurers).results[0]
 
 
 def tune_together(
-    models: Sequence[PartModel],
+    models: Sequence[PartJob],
     options: Options,
     observe: Observer = ignore,
     interrupted: bool = False,
@@ -256,7 +207,8 @@ def tune_together(
     with ExitStack() as stack:
         if measurers is None:
             measurers = stack.enter_context(Measurers())
-        machine = open_machine(stack, measurers, options)  # before the import: workers need a second or two to load TVM
+        # Before the import: workers need a second or two to load TVM.
+        machine = open_machine(stack, measurers, options, models[0].target)
         with clock.phase("import"):
             parts = [_open_model(machine, asked) for asked in models]
             log = made_log(options.log)  # after the import: a bad model leaves none behind
@@ -300,16 +252,16 @@ def _build(
     """
     machine, asked = part.machine, part.asked
     timed = not (interrupted or machine.foreign)
-    out = output_path(asked.path, asked.options)
+    out = asked.out
     own = PhaseClock(clock.observe, clock.phase_s)
     with own.phase("build"):
         request = BuildRequest(
-            out, part.model, asked.path, machine.target, kernels, machine.lanes, log, asked.options, timed
+            out, part.model, asked.model, machine.target, kernels, machine.lanes, log, asked.options, timed
         )
         built = build_model(request)
     own.move(built.verify_s, "build", "verify")
     return Result(
-        asked.path.name,
+        asked.model.name,
         out,
         machine.target.fingerprint,
         machine.target.threads,
@@ -328,19 +280,16 @@ def _build(
     )
 
 
-def _open_model(machine: Machine, asked: PartModel) -> OpenModel:
+def _open_model(machine: Machine, asked: PartJob) -> OpenModel:
     """Import a model, and check where its artifact goes."""
     precision = Precision.parse(asked.options.precision)
-    generates = asked.options.generate is not None
-    model, program = import_model(
-        asked.path, asked.options.inputs, machine.widest, precision=precision, generates=generates
-    )
+    imported = asked.imported or ImportedModel(asked.model, asked.options)
+    model, program = imported.for_target(machine.widest)
     if precision != FP32 and not has_bf16(machine.target):
         logger.warning("this CPU has no instructions for bf16: such products are computed in fp32, and are slower")
-    backend_of(machine.target).check_program(asked.path.name, program)
+    backend_of(machine.target).check_program(asked.model.name, program)
     sizes = plan_sizes(program, machine.target, machine.lanes, asked.options)
-    out = output_path(asked.path, asked.options)
-    earlier = () if asked.options.frozen else _check_place(out, asked.path, machine, precision)
+    earlier = () if asked.options.frozen else _check_place(asked.out, asked.model, machine, precision)
     return OpenModel(asked, machine, model, program, sizes, earlier)
 
 

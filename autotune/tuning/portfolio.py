@@ -1,15 +1,15 @@
 """Several models under one budget: their weighted latencies fall together, and each gets an artifact of its own.
 
 A kernel that several models have is tuned once. Its weight is the sum over the models of the model's weight times how
-often it runs the kernel, so one allocator deals the slots of all of them.
+often it runs the kernel, so one allocator deals the slots of all of them. Models that have parts of their own are tuned
+one after the other, each with a share of the budget by its weight; kernels that they have in common are in the log.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,59 +17,67 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from autotune.events import Observer
-from autotune.options import BALANCED, ONNXRUNTIME, Options
-from autotune.tuning.part import PartModel, output_path, tune_together
+from autotune.options import Options
+from autotune.tuning.composition import TunePart
+from autotune.tuning.part import Measurers, tune_together
 from autotune.tuning.result import Result, combined
+from autotune.tuning.run_plan import PartJob, RunPlan, shared_options
 from costmodels.choices import did_you_mean
 from schedules.errors import UsageError
 
 
-def tune_portfolio(models: Sequence[Path], options: Options, observe: Observer) -> Result:
-    """Tune ``models`` under one budget.
+def tune_portfolio(plan: RunPlan, tune: TunePart, observe: Observer, measurers: Measurers) -> Result:
+    """Tune the models of ``plan`` under one budget.
 
     Args:
-        options: ``out`` is the folder of the artifacts, the current one if None; ``weights`` are by the stems of the
-            models' files.
+        tune: tunes one of them.
 
     Raises:
-        UsageError: if two models have one name, a weight is of none of them, or an option is for one model only.
+        UsageError: if ``--input`` names an input that no model has.
         AutotuneError: as ``tune``.
     """
     began = time.perf_counter()
-    _check(models, options)
     # The reference engine is not timed: the run has one progress display and several models.
-    options = replace(options, peer=False)
-    folder = options.out if options.out is not None else Path()
-    shapes = _shapes(models, options.inputs)
-    parts = [
-        PartModel(
-            model,
-            replace(options, out=folder / output_path(model, replace(options, out=None)), inputs=shapes[model]),
-            options.weights.get(model.stem, 1),
-        )
-        for model in models
-    ]
-    tuned = tune_together(parts, options, observe)
-    results = tuple(replace(result, remaining=None) for result in tuned.results)  # it is of all models together
-    whole = combined(results)
-    weights = tuple(part.weight for part in parts)
-    first = results[0].phase_s
+    jobs = [replace(job, options=replace(job.options, peer=False)) for job in _with_shapes(plan.jobs)]
+    whole = _together(plan, jobs, observe, measurers) if plan.searches_together else _in_turn(jobs, tune, observe)
+    weights = tuple(job.weight for job in jobs)
     return replace(
         whole,
-        model=", ".join(model.name for model in models),
-        artifact=folder,
+        model=", ".join(job.model.name for job in jobs),
+        artifact=plan.options.out if plan.options.out is not None else Path(),
         weights=weights,
+        elapsed_s=time.perf_counter() - began,
+        latency_ms={name: _weighted_ms(name, whole.parts, weights) for name in ("untuned", "tuned")},
+    )
+
+
+def _together(plan: RunPlan, jobs: Sequence[PartJob], observe: Observer, measurers: Measurers) -> Result:
+    """The models with one search for all of them."""
+    tuned = tune_together(jobs, plan.options, observe, measurers=measurers)
+    results = tuple(replace(result, remaining=None) for result in tuned.results)  # it is of all models together
+    whole, first = combined(results), results[0].phase_s
+    return replace(
+        whole,
         # What the models share is counted once.
         tasks=tuned.tasks,
         measured_trials=sum(outcome.measured_trials for outcome in tuned.outcomes),
         failed_trials=sum(outcome.failed_trials for outcome in tuned.outcomes),
         reused_records=sum(outcome.reused_records for outcome in tuned.outcomes),
         phase_s={name: whole.phase_s[name] if name in ("build", "verify") else first[name] for name in first},
-        elapsed_s=time.perf_counter() - began,
-        latency_ms={name: _weighted_ms(name, results, weights) for name in ("untuned", "tuned")},
         remaining=tuned.outcomes[-1].remaining if tuned.outcomes else None,
         states=tuple(state for outcome in tuned.outcomes for state in outcome.after),
     )
+
+
+def _in_turn(jobs: Sequence[PartJob], tune: TunePart, observe: Observer) -> Result:
+    """The models one after the other."""
+    total, results = sum(job.weight for job in jobs), list[Result]()
+    for job in jobs:
+        own = replace(job, options=shared_options(job.options, job.weight / total))
+        result = tune(own, observe, any(result.interrupted for result in results))
+        assert result is not None
+        results.append(result)
+    return combined(results)
 
 
 def _weighted_ms(name: str, results: Sequence[Result], weights: Sequence[int]) -> float | None:
@@ -83,43 +91,33 @@ def _weighted_ms(name: str, results: Sequence[Result], weights: Sequence[int]) -
     return total if math.isfinite(total) else None
 
 
-def _check(models: Sequence[Path], options: Options) -> None:
-    apart = options.shapes or options.fallback == ONNXRUNTIME
-    if apart or options.lanes != Options.lanes or options.objective == BALANCED:
-        raise UsageError(
-            "several models are tuned on the CPU's threads together, with one set of shapes each; leave out --lanes, "
-            "--fallback, --objective balanced and all but one --input per name, or run each model alone"
-        )
-    named = Counter(model.stem for model in models)
-    twice = [name for name, count in named.items() if count > 1]
-    if twice:
-        raise UsageError(
-            f"{named[twice[0]]} of the models are called {twice[0]}, and artifacts and weights go by that name; give "
-            "each file a name of its own"
-        )
-    unknown = [name for name in options.weights if name not in named]
-    if unknown:
-        raise UsageError(
-            f"--weight {unknown[0]}={options.weights[unknown[0]]} names no model; {did_you_mean(unknown[0], named)}"
-            f"the models are {', '.join(named)}"
-        )
-
-
-def _shapes(models: Sequence[Path], inputs: Mapping[str, tuple[int, ...]]) -> dict[Path, dict[str, tuple[int, ...]]]:
-    """The shapes of ``--input`` for each model: those of inputs that it has.
+def _with_shapes(jobs: Sequence[PartJob]) -> list[PartJob]:
+    """The jobs with the shapes of ``--input`` for inputs that their models have.
 
     Raises:
         UsageError: if no model has an input of that name.
     """
-    if not inputs:
-        return {model: {} for model in models}
-    names = {model: _input_names(model) for model in models}
-    every = {name for found in names.values() for name in found}
-    for name in inputs:
+    options = jobs[0].options
+    sets = options.shapes or (options.inputs,)
+    wanted = dict.fromkeys(name for shapes in sets for name in shapes)
+    if not wanted:
+        return list(jobs)
+    names = [_input_names(job.model) for job in jobs]
+    every = sorted(set().union(*names))
+    for name in wanted:
         if name not in every:
-            near = did_you_mean(name, sorted(every))
-            raise UsageError(f"--input {name}:… names no input of any model; {near}they are {', '.join(sorted(every))}")
-    return {model: {name: shape for name, shape in inputs.items() if name in names[model]} for model in models}
+            near = did_you_mean(name, every)
+            raise UsageError(f"--input {name}:… names no input of any model; {near}they are {', '.join(every)}")
+    return [replace(job, options=_of_own(job.options, sets, own)) for job, own in zip(jobs, names, strict=True)]
+
+
+def _of_own(options: Options, sets: Sequence[Mapping[str, tuple[int, ...]]], names: Collection[str]) -> Options:
+    """``options`` with the shapes of the inputs ``names``; sets that differ in those of other models are one."""
+    own: list[dict[str, tuple[int, ...]]] = []
+    for shapes in sets:
+        mine = {name: shape for name, shape in shapes.items() if name in names}
+        own += [] if mine in own else [mine]
+    return replace(options, inputs=own[0], shapes=tuple(own) if len(own) > 1 else ())
 
 
 def _input_names(model: Path) -> set[str]:

@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from autotune.builder.reuse import Reuse
 from autotune.events import Observer, TuningBegan, TuningEnded
 from autotune.host.interruption import Interruption, remembering
 from autotune.host.roofline import Roofline
+from autotune.importer.program import Program
 from autotune.measure.measurer import Candidate, MeasurementBackend, Origin
 from autotune.options import Options
 from autotune.tuning.job import Job, KernelTask, wall_s
@@ -49,23 +49,18 @@ in what is left."""
 logger = logging.getLogger(__name__)
 
 
-class Searchable(Protocol):
-    """Distinct kernels to tune: those of one program, or of several that share a budget."""
+@dataclass(frozen=True)
+class JoinedTasks:
+    """The kernels of several programs, each once.
 
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The kernels, each with the weight of its latency."""
-        ...
+    Attributes:
+        tasks: with the weights of all programs that have them added up, most work first.
+        programs, spaces: as in ``Program``.
+    """
 
-    @property
-    def programs(self) -> Mapping[str, str]:
-        """Task key → normalised PrimFunc as JSON text."""
-        ...
-
-    @property
-    def spaces(self) -> Mapping[str, Space]:
-        """Task key → what can be tuned."""
-        ...
+    tasks: tuple[Task, ...]
+    programs: Mapping[str, str]
+    spaces: Mapping[str, Space]
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ class SearchRequest:
             measured.
     """
 
-    program: Searchable
+    program: Program | JoinedTasks
     target: Target
     log: TuningLog
     measurer: MeasurementBackend
@@ -136,40 +131,22 @@ class SearchOutcome:
         return after - before
 
 
-@dataclass(frozen=True)
-class OpenedJobs:
-    """Jobs with what the log knows of them.
-
-    Attributes:
-        jobs: task key → job, of every task that has a choice.
-        spent_s: seconds that earlier runs spent on them.
-    """
-
-    jobs: dict[str, Job]
-    spent_s: float
-
-    @property
-    def states(self) -> tuple[TaskState, ...]:
-        """Of every job, now."""
-        return tuple(job.state for job in self.jobs.values())
-
-
 def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
     """Search within the request's budget. Ctrl-C ends the search and is reported in the outcome, not raised."""
     began = time.perf_counter()
     options, measurer = request.options, request.measurer
     before_s = (measurer.compile_s, measurer.measure_s)
     roofline = request.roofline(request.target)
-    opened = open_jobs(request, roofline)
-    left_s = max(0.0, options.seconds - opened.spent_s)
+    jobs, spent_s = _open_jobs(request, roofline)
+    left_s = max(0.0, options.seconds - spent_s)
     if left_s < NEARLY_SPENT_SHARE * options.seconds:
         left_s = 0.0
-    _announce(opened, measurer)
+    _announce(jobs.values(), measurer)
     interruption = Interruption()
     limits = Limits(budget_s=options.seconds * (1.0 - SETTLING_SHARE), trials=options.trials)
     certificate = RemainingGain(np.random.default_rng([options.seed, 1]), limits)
     loop = TuningLoop(
-        opened.jobs,
+        jobs,
         make_allocator(options.allocator, np.random.default_rng(options.seed)),
         measurer,
         request.log,
@@ -183,28 +160,33 @@ def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
         interruption,
         measurer.at_once,
     )
-    before = opened.states
-    observe(TuningBegan(tuple(job.task for job in opened.jobs.values()), before, left_s))
+    before = _states(jobs)
+    observe(TuningBegan(tuple(job.task for job in jobs.values()), before, left_s))
     interrupted, reason = False, ""
     try:
         with remembering(interruption):
             reason = loop.run()
             loop.settle(began + left_s)
-            served = {state.key for state in opened.states if state.trials}
+            served = {state.key for state in _states(jobs) if state.trials}
             _measure_untuned(request, served, began + left_s + UNTUNED_SHARE * options.seconds, interruption)
             interruption.check()  # Ctrl-C that was swallowed in what was measured last
     except KeyboardInterrupt:
         interrupted, reason = True, "interrupted"
-    remaining = certificate.estimate(opened.states)
+    after = _states(jobs)
+    remaining = certificate.estimate(after)
     observe(TuningEnded(reason))
     compile_s, measure_s = measurer.compile_s - before_s[0], measurer.measure_s - before_s[1]
     search_s = time.perf_counter() - began - compile_s - measure_s
     phase_s = {"compile": compile_s, "measure": measure_s, "search": search_s}
-    return SearchOutcome(reason, interrupted, remaining, before, opened.states, opened.jobs, roofline, phase_s)
+    return SearchOutcome(reason, interrupted, remaining, before, after, jobs, roofline, phase_s)
 
 
-def open_jobs(request: SearchRequest, roofline: Roofline) -> OpenedJobs:
-    """A job per task that has a choice, with what the log knows of it."""
+def _states(jobs: Mapping[str, Job]) -> tuple[TaskState, ...]:
+    return tuple(job.state for job in jobs.values())
+
+
+def _open_jobs(request: SearchRequest, roofline: Roofline) -> tuple[dict[str, Job], float]:
+    """Jobs by task key, of every task that has a choice, and the seconds that earlier runs spent on them."""
     program, log, target, options = request.program, request.log, request.target, request.options
     log.add_target(target)
     kernels = {}
@@ -233,7 +215,7 @@ def open_jobs(request: SearchRequest, roofline: Roofline) -> OpenedJobs:
                 WarmRestart(options.searcher, context),
             )
             jobs[task.key].resume(known[task.key])
-    return OpenedJobs(jobs, spent_s)
+    return jobs, spent_s
 
 
 def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: int) -> SearchContext:
@@ -250,9 +232,9 @@ def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: i
     return replace(context, space=guided, template=template, prior=() if template else reuse.prior(nearness))
 
 
-def _announce(opened: OpenedJobs, measurer: MeasurementBackend) -> None:
+def _announce(jobs: Iterable[Job], measurer: MeasurementBackend) -> None:
     """Let the measurer build untuned programs of new tasks ahead, in the order in which tasks are served first."""
-    fresh = [job for job in opened.jobs.values() if not job.state.trials]
+    fresh = [job for job in jobs if not job.state.trials]
     fresh.sort(key=lambda job: job.task.weight * job.task.flop, reverse=True)
     measurer.expect(job.candidate(BASELINE) for job in fresh)
 

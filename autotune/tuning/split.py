@@ -1,4 +1,4 @@
-"""How models are tuned: each in as many parts as it takes, or several together; all on the machine of the options."""
+"""How models are tuned: each in as many parts as its options ask for, or several together."""
 
 from __future__ import annotations
 
@@ -11,43 +11,56 @@ from functools import partial
 from pathlib import Path
 
 from autotune.artifact.known_models import remember_model
-from autotune.artifact.manifest import sha256
+from autotune.artifact.manifest import AUTO as AUTO_STREAMS
+from autotune.artifact.manifest import STREAMS, annotate, read_manifest, sha256
 from autotune.backends.backend_catalog import backend_of
-from autotune.backends.cuda.device import device_target
 from autotune.events import Observer
-from autotune.graph.lanes import device_of, is_simulated
-from autotune.host.machine import host_target
+from autotune.graph.lanes import device_of
 from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.guarded_import import import_memory
 from autotune.importer.import_worker import external_files
-from autotune.options import AUTO, BALANCED, Options
-from autotune.tuning.composition import Composition, PartJob, tune_composition
+from autotune.options import AUTO, BALANCED, LATENCY, Options
+from autotune.tuning.composition import Composition, tune_composition
 from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.fallback_partitions import FallbackPartitions, without_wrong_nodes
 from autotune.tuning.multi_shape import ShapeSets
-from autotune.tuning.objective import record_streams
-from autotune.tuning.part import Measurers, output_path, resolve_target, tune_part
+from autotune.tuning.part import Measurers, tune_part
 from autotune.tuning.portfolio import tune_portfolio
 from autotune.tuning.precisions.auto_precision import AutoPrecision
 from autotune.tuning.result import Result
-from schedules.errors import AutotuneError, CompileError, ModelError, UnsupportedError, UsageError, VerificationError
+from autotune.tuning.run_plan import PartJob, RunPlan
+from schedules.errors import AutotuneError, CompileError, ModelError, UnsupportedError, VerificationError
 
 logger = logging.getLogger(__name__)
 
 
-def tune_models(paths: Sequence[Path], options: Options, observe: Observer) -> Result:
+def tune_models(plan: RunPlan, observe: Observer) -> Result:
     """Tune, build and verify; as ``autotune.tune``, whatever earlier runs ended with.
 
     Raises:
         AutotuneError: as ``autotune.tune``.
     """
-    options = _for_device(options)
-    with import_memory(options.import_memory):
-        result = tune_portfolio(paths, options, observe) if len(paths) > 1 else _tuned(paths[0], options, observe)
-    for path, made in zip(paths, result.parts if result.weights else [result], strict=True):
-        record_streams(made.artifact, options)
-        remember_model(made.artifact, path)
+    target = plan.options.target or plan.target
+    if target is not None and not plan.options.remote:
+        backend_of(target).check_options(plan.options)
+    with import_memory(plan.options.import_memory), Measurers() as measurers:
+        tune = partial(_tuned, measurers)
+        result = tune_portfolio(plan, tune, observe, measurers) if plan.jobs[1:] else tune(plan.jobs[0], observe, False)
+    for job, made in zip(plan.jobs, result.parts if result.weights else [result], strict=True):
+        _record_streams(made.artifact, plan.options)
+        remember_model(made.artifact, job.model)
     return result
+
+
+def _record_streams(artifact: Path, options: Options) -> None:
+    """Write into the artifact how many streams a session opens.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    streams = 1 if options.objective == LATENCY else options.streams or AUTO_STREAMS
+    if read_manifest(artifact)["provenance"].get(STREAMS, 1) != streams:
+        annotate(artifact, {STREAMS: streams})
 
 
 def data_files(paths: Sequence[Path]) -> list[tuple[str, str]]:
@@ -55,40 +68,77 @@ def data_files(paths: Sequence[Path]) -> list[tuple[str, str]]:
     return [(str(file.absolute()), sha256(file)) for path in paths for file in external_files(path)]
 
 
-def _tuned(path: Path, options: Options, observe: Observer) -> Result:
-    composition = _composition(path, options)
-    with Measurers() as measurers:
-        if composition is not None:
-            return _tune_parts(path, options, composition, observe, measurers)
-        try:
-            return tune_part(path, options, observe, measurers=measurers)
-        except (CompileError, ModelError, VerificationError) as error:
-            repaired = _repaired(path, options, error, measurers)
-            logger.warning("%s; ONNX Runtime runs %s", error, ", ".join(repaired.operators))
-            if not isinstance(error, ModelError) and options.searches:  # the budget is spent: what the log has serves
-                options = replace(options, trials=0)
-        return _tune_parts(path, options, repaired, observe, measurers)
+def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result:
+    """Tune a model; operators that cannot be tuned are left to ONNX Runtime, where the options allow it."""
+    try:
+        return _as_asked(measurers, job, observe, interrupted)
+    except (CompileError, ModelError, VerificationError) as error:
+        repaired = _repaired(job, error, measurers)
+        logger.warning("%s; ONNX Runtime runs %s", error, ", ".join(repaired.operators))
+    return _in_parts(measurers, job, repaired, observe, interrupted)
 
 
-def _repaired(path: Path, options: Options, error: AutotuneError, measurers: Measurers) -> FallbackPartitions:
+def _tuned_part(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result | None:
+    """Tune a part of a model; None where it is left out."""
+    try:
+        return _as_asked(measurers, job, observe, interrupted)
+    except ModelError as error:
+        if not job.optional:
+            raise
+        logger.warning("%s stays on the CPU: %s", job.model.stem, error)
+        return None
+
+
+def _as_asked(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result:
+    """Tune a job as a whole, or in the parts that its options ask for."""
+    composition = _composition(job)
+    if composition is not None:
+        return _in_parts(measurers, job, composition, observe, interrupted)
+    return tune_part(job, observe, interrupted, measurers)
+
+
+def _in_parts(
+    measurers: Measurers, job: PartJob, composition: Composition, observe: Observer, interrupted: bool
+) -> Result:
+    began = time.perf_counter()
+    result = tune_composition(composition, job.out, partial(_tuned_part, measurers), observe, interrupted)
+    return replace(result, model=job.model.name, elapsed_s=time.perf_counter() - began)
+
+
+def _composition(job: PartJob) -> Composition | None:
+    """How a model is split before anything is tuned; None where it is tuned as a whole."""
+    options = job.options
+    if options.generate and not options.inputs and not options.shapes:
+        options = replace(options, shapes=generation_shapes(job.model, options.generate))
+    if options.shapes or options.objective == BALANCED:
+        return ShapeSets(replace(job, options=options))
+    if options.precision == AUTO:
+        return AutoPrecision(job)
+    return CoupledLanes(job) if device_of(options.lanes) else None
+
+
+def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> FallbackPartitions:
     """The partitions of a model that failed as a whole; the nodes that fail are left to ONNX Runtime.
 
     Raises:
         AutotuneError: ``error``, or what stands in the way of the partitions.
     """
+    options = job.options
     if not options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
         if isinstance(error, UnsupportedError) and options.generate is None:
             raise UnsupportedError(f"{error}; {_advice(options)}") from error
         raise error
     try:
         if isinstance(error, ModelError):
-            return FallbackPartitions(path, options)
-        found = without_wrong_nodes(path, options, measurers.of(resolve_target(options), options))
+            found = FallbackPartitions(job)
+        else:
+            assert job.target is not None
+            found = without_wrong_nodes(job, measurers.of(job.target, options))
     except AutotuneError as other:
         if str(other) == str(error):
             raise error from None
         raise type(error)(f"{error}; nor can the rest be tuned: {other}") from other
-    if found is None:
+    if not found.operators:
         raise error
     return found
 
@@ -100,59 +150,3 @@ def _advice(options: Options) -> str:
     if options.fallback is not None:
         return "ONNX Runtime runs such operators without --fallback none"
     return "ONNX Runtime runs such operators of one set of shapes on this machine's CPU (docs/fallback.md)"
-
-
-def _for_device(options: Options) -> Options:
-    """``--lanes cuda:0`` alone is the device as target; beside the CPU it is the target of the device's lane.
-
-    Raises:
-        UsageError: if the lanes name a device and the target is none.
-    """
-    device = device_of(options.lanes)
-    if not device:
-        return options
-    if is_simulated(device):
-        logger.warning("%s is a simulated device, for tests: it computes on the CPU, at made-up speeds", device)
-        return replace(options, target=replace(host_target(options.threads, options.isa), threads=1))
-    target = options.target if options.target is not None else device_target()
-    if backend_of(target).has_lanes:
-        raise UsageError(f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one")
-    lanes = options.lanes if "," in options.lanes else Options.lanes
-    return replace(options, target=target, lanes=lanes)
-
-
-def _composition(path: Path, options: Options) -> Composition | None:
-    """How the model is split before anything is tuned; None where it is tuned as a whole.
-
-    Raises:
-        UsageError: if the options do not go together.
-    """
-    if device_of(options.lanes):
-        return CoupledLanes(path, options)
-    if options.precision == AUTO:
-        return AutoPrecision(path, options)
-    if not options.remote:
-        backend_of(resolve_target(options)).check_options(options)
-    if options.generate:
-        if options.inputs or options.shapes:
-            raise UsageError("--generate guesses the shapes; leave out --input, and give --positions or --prompts")
-        return ShapeSets(path, replace(options, shapes=generation_shapes(path, options.generate)))
-    return ShapeSets(path, options) if options.shapes or options.objective == BALANCED else None
-
-
-def _tune_parts(
-    path: Path, options: Options, composition: Composition, observe: Observer, measurers: Measurers
-) -> Result:
-    began = time.perf_counter()
-    result = tune_composition(composition, output_path(path, options), partial(_tune_part, measurers), observe)
-    return replace(result, model=path.name, elapsed_s=time.perf_counter() - began)
-
-
-def _tune_part(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result | None:
-    try:
-        return tune_part(job.model, job.options, observe, interrupted, measurers)
-    except ModelError as error:
-        if not job.optional:
-            raise
-        logger.warning("%s stays on the CPU: %s", job.model.stem, error)
-        return None

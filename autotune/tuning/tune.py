@@ -27,11 +27,10 @@ from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import remove_abandoned
 from autotune.events import Observer, ignore
 from autotune.graph.lanes import device_of
-from autotune.host.machine import host_target
-from autotune.options import AUTO, INSTANT, Options, default_log
-from autotune.tuning.objective import stream_options
+from autotune.options import INSTANT, Options, default_log
 from autotune.tuning.result import PHASES, Result
-from schedules.errors import ArtifactError, LogError, UsageError
+from autotune.tuning.run_plan import RunPlan, plan_run
+from schedules.errors import ArtifactError, LogError
 
 REPEATED = "nothing has changed since"
 """What is said of a run that was not carried out again."""
@@ -57,26 +56,21 @@ def tune(
     """
     began = time.perf_counter()
     paths = [Path(model)] if isinstance(model, str | Path) else [Path(each) for each in model]
-    options = stream_options(options or Options())
+    plan = plan_run(paths, options or Options())
+    options = plan.options
     if options.frozen:
         from autotune.tuning.existing_log import check_frozen  # loads SQLAlchemy
 
         check_frozen(options.log)
-    if options.precision == AUTO and len(paths) > 1:
-        raise UsageError("--precision auto chooses for one model; tune each in a run of its own, with the same log")
-    if not paths:
-        raise UsageError("no model was given; give the path of an ONNX file, or several")
-    if options.weights and len(paths) == 1:
-        raise UsageError("weights compare models with each other, and there is one; give more models or leave them out")
     address = str(default_log() if options.log is None else options.log)
     address = address if "://" in address else os.path.realpath(address)
-    key = _key(paths, options, address)
+    key = _key(plan, address)
     known = None if key is None else _repeated(key, address, options)
     if known is not None:
         return replace(known, elapsed_s=time.perf_counter() - began)
     from autotune.tuning.split import data_files, tune_models  # loads TVM, ONNX and all else
 
-    result = tune_models(paths, options, observe)
+    result = tune_models(plan, observe)
     if key is not None and not result.interrupted and result.verified is not None:
         _note(key, result, data_files(paths), address)
     return result
@@ -94,16 +88,16 @@ def build(
     return tune(model, replace(options or Options(), frozen=True), observe)
 
 
-def _key(paths: Sequence[Path], options: Options, address: str) -> str | None:
+def _key(plan: RunPlan, address: str) -> str | None:
     """The key of the run with the log at ``address``; None for a run that is never taken for done.
 
     Other machines and devices, and files of inputs, may change where nothing here tells.
     """
-    has_device = bool(device_of(options.lanes) or (options.target is not None and options.target.arch))
-    if options.remote or has_device or not options.device or options.calibration is not None:
+    options = plan.options
+    has_device = options.target is not None and (options.target.arch or device_of(options.lanes))
+    if plan.target is None or has_device or not options.device or options.calibration is not None:
         return None
-    target = options.target or host_target(options.threads, options.isa)
-    return run_key(paths, options, target, address)
+    return run_key([job.model for job in plan.jobs], options, plan.target, address)
 
 
 def _repeated(key: str, address: str, options: Options) -> Result | None:

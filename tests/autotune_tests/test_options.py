@@ -52,5 +52,5 @@ def test_what_a_decoder_is_built_for_is_counted_from_one(fields, said):
 
 
 def test_a_decoder_is_built_for_this_machine_as_a_whole():
-    with pytest.raises(UsageError, match="--generate builds for this machine's threads together; leave out --fallback"):
+    with pytest.raises(UsageError, match="--generate does not go with --lanes cpu:2x1"):
         Options(generate=Generation(), lanes="cpu:2x1")

@@ -18,7 +18,7 @@ from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import KernelExecutor
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import missing_features, read_host, runs_here, session_cpus
-from autotune.options import LATENCY, Options
+from autotune.options import Options
 from autotune.versions import check_versions
 from schedules.config import Config
 from schedules.errors import ArtifactError, UsageError
@@ -46,13 +46,7 @@ class CpuBackend:
 
     def check_options(self, options: Options) -> None:
         """As ``Backend.check_options``: kernels run here, unless they are built for elsewhere on one lane."""
-        if not options.device:
-            if options.lanes != Options.lanes or options.objective != LATENCY:
-                raise UsageError(
-                    "without the machine at hand (--no-device) lanes and streams cannot be timed; leave --lanes and "
-                    "--objective out"
-                )
-        elif options.target is not None and not runs_here(options.target):
+        if options.device and options.target is not None and not runs_here(options.target):
             raise UsageError(
                 f"kernels for {options.target.mcpu or options.target.isa} cannot run on this machine; give --no-device "
                 "to build without measuring"

@@ -47,15 +47,7 @@ class CudaBackend:
     has_lanes: bool = False
 
     def check_options(self, options: Options) -> None:
-        """As ``Backend.check_options``: a device of this machine, one set of shapes, NVRTC."""
-        if options.remote:
-            raise UsageError("--cluster and --rpc measure CPUs; for a GPU elsewhere use 'tune pack'")
-        if options.lanes != Options.lanes:
-            raise UsageError(f"--lanes {options.lanes!r}: a CUDA artifact runs on its device alone; leave --lanes out")
-        if options.precision != Options.precision:
-            raise UsageError(
-                f"--precision {options.precision} is for CPUs, and this target is a CUDA device; leave it out"
-            )
+        """As ``Backend.check_options``: a device of this machine, and NVRTC."""
         if options.device and not tvm.cuda(0).exist:
             raise UsageError(
                 "this machine has no CUDA device to tune on; give --no-device to build without measuring, "

@@ -18,10 +18,10 @@ from onnx import GraphProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.onnx_model.graph_walk import rename
+from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM, rename
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS
 from autotune.importer.rewriting.emit import INT64, Emit, Node
-from autotune.importer.rewriting.folding import BODIED, LARGEST, RANDOM
+from autotune.importer.rewriting.folding import LARGEST
 from autotune.importer.rewriting.registry import rewrites
 
 MAKES_SEQUENCE = dict.fromkeys(

@@ -23,22 +23,21 @@ from autotune.artifact.precision_choice import PRECISION_CHOICE, PrecisionChoice
 from autotune.builder.build_request import LATENCY
 from autotune.importer.guarded_import import load_checked
 from autotune.importer.kernel_passes import inputs_of
-from autotune.options import FP32, Options, Precision
+from autotune.options import BF16, FP32, Precision
 from autotune.runtime.model_timing import race, session_run
 from autotune.runtime.session import InferenceSession
-from autotune.tuning.composition import Composed, PartJob, part_options
-from autotune.tuning.part import has_bf16, resolve_target
+from autotune.tuning.composition import Composed
+from autotune.tuning.part import has_bf16
 from autotune.tuning.precisions.choose_products import choose_products
 from autotune.tuning.precisions.product_times import ProductTimes, kernels_s, product_kernels, product_times
 from autotune.tuning.result import Result
+from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.precisions.calibration_inputs import calibration_inputs
 from autotune.validation.precisions.output_errors import DEFAULT_ENGINE, OutputErrors
 from autotune.validation.reference_runs import Arrays
 from autotune.validation.verify import session_inputs
 
 logger = logging.getLogger(__name__)
-
-BF16 = Precision(None)
 
 SHARE = 0.4
 """Share of the budget for the model in fp32, and for it in bf16; what is left is for kernels between products of
@@ -58,9 +57,9 @@ SETS = 48
 class AutoPrecision:
     """The composition of a model in fp32, in bf16 and in mixtures of both, one of which is the artifact."""
 
-    def __init__(self, model: Path, options: Options) -> None:
-        self._path, self._options = model, options
-        self._target = resolve_target(options)
+    def __init__(self, job: PartJob) -> None:
+        assert job.target is not None
+        self._path, self._options, self._target = job.model, job.options, job.target
         self._made: dict[Precision, Path] = {}
         self._errors: dict[Precision, float] = {}
         self._bound, self._bound_of, self._samples = 0.0, "", 0
@@ -115,7 +114,7 @@ class AutoPrecision:
         latency = {**result.latency_ms, **({"tuned": 1e3 * seconds[best]} if seconds else {})}
         annotate(artifact, {PRECISION_CHOICE: choice.to_data(), LATENCY: latency})
         fields = {"tasks": result.tasks, "latency_ms": latency, "verified": result.verified, "precision": choice}
-        return Composed(artifact, (), {**fields, "parts": ()})
+        return Composed(artifact, {**fields, "parts": ()})
 
     def _job(self, folder: Path, precision: Precision, share: float) -> PartJob:
         place = folder / str(precision).replace(":", "-").replace(",", "-")[:64]
@@ -125,7 +124,7 @@ class AutoPrecision:
         pure = [read_tasks(self._made[each])[0] for each in (FP32, BF16) if precision not in (FP32, BF16)]
         elsewhere = frozenset(task.key for tasks in pure for task in tasks)
         given = replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
-        return PartJob(self._path, replace(given, elsewhere=elsewhere))
+        return PartJob(self._path, replace(given, elsewhere=elsewhere), self._target)
 
     def _judge(self, model: onnx.ModelProto, feeds: Sequence[Arrays]) -> OutputErrors:
         """What measures errors, and with it the bound."""

@@ -11,8 +11,9 @@ import pytest
 from autotune.artifact.manifest import MANIFEST
 from autotune.events import ignore
 from autotune.options import Options
-from autotune.tuning.composition import MIN_BUDGET_S, Composed, PartJob, part_options, tune_composition
+from autotune.tuning.composition import Composed, tune_composition
 from autotune.tuning.result import Result
+from autotune.tuning.run_plan import MIN_BUDGET_S, PartJob, part_options
 from schedules.errors import VerificationError
 
 
@@ -31,8 +32,10 @@ class Halves:
         made = folder / "whole"
         made.mkdir()
         (made / MANIFEST).write_text(", ".join(result.model for result in results if result))
-        places = tuple(self.out / result.model for result in results if result is not None)
-        return Composed(made, places, {"latency_ms": {"tuned": 3.0}})
+        for result in results:
+            if result is not None:
+                (made / result.artifact.name).mkdir()
+        return Composed(made, {"latency_ms": {"tuned": 3.0}})
 
 
 def tuned(job: PartJob, observe: object, interrupted: bool) -> Result:
@@ -44,7 +47,7 @@ def test_the_whole_is_put_in_place_and_reported_as_the_sum_of_its_parts(tmp_path
     result = tune_composition(Halves(out), out, tuned, ignore)
     assert (out / MANIFEST).read_text() == "a.onnx, b.onnx"
     assert (result.tasks, result.measured_trials, result.artifact, result.latency_ms) == (10, 14, out, {"tuned": 3.0})
-    assert [part.artifact for part in result.parts] == [out / "a.onnx", out / "b.onnx"]
+    assert [part.artifact for part in result.parts] == [out / "a", out / "b"]
     assert [path.name for path in tmp_path.iterdir()] == ["x.tuned"]  # nothing is left beside it
 
 

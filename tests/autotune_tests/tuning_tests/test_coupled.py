@@ -27,6 +27,7 @@ from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import tune_composition
 from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.part import tune_part
+from autotune.tuning.run_plan import PartJob
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
@@ -34,7 +35,8 @@ from tests.models import transformer
 from tests.models.catalog import cached
 
 MODEL = "tiny_wide_deep"
-DEVICE = replace(host_target(2), threads=1)
+HOST = host_target(2)
+DEVICE = replace(HOST, threads=1)
 LANES = "cpu,sim:0"
 
 
@@ -67,13 +69,13 @@ def tune(folder):
         if place.name in kept:
             shutil.copytree(folder / place.name, place)
         else:
-            kept[place.name] = tune_part(job.model, job.options, observe, interrupted)
+            kept[place.name] = tune_part(job, observe, interrupted)
             shutil.copytree(place, folder / place.name)
         return replace(kept[place.name], artifact=place)
 
     def tuned(out):
         options = Options(out=out, log=folder / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2, target=DEVICE)
-        return tune_composition(CoupledLanes(cached(MODEL), options), out, remembered, ignore)
+        return tune_composition(CoupledLanes(PartJob(cached(MODEL), options, HOST)), out, remembered, ignore)
 
     return tuned
 
@@ -279,9 +281,8 @@ def test_it_says_that_the_device_is_simulated(placed):
 
 @pytest.mark.parametrize("more", [{"frozen": True}, {"fallback": None, "shapes": ({}, {})}])
 def test_what_does_not_go_with_a_device_is_refused(more, tmp_path):
-    options = Options(out=tmp_path / "e.tuned", lanes=LANES, target=DEVICE, **more)
-    with pytest.raises(UsageError, match="leave out"):
-        CoupledLanes(cached(MODEL), options)
+    with pytest.raises(UsageError, match=f"--lanes {LANES} does not go with --.*; leave one out"):
+        Options(out=tmp_path / "e.tuned", lanes=LANES, target=DEVICE, **more)
 
 
 def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_path, monkeypatch):
@@ -294,9 +295,9 @@ def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_p
     onnx.save(transformer.mlp(0, layers=2, width=64), tmp_path / "m.onnx")
     out = tmp_path / "m.tuned"
     options = Options(out=out, log=tmp_path / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2, target=DEVICE)
-    composition = CoupledLanes(tmp_path / "m.onnx", options)
+    composition = CoupledLanes(PartJob(tmp_path / "m.onnx", options, HOST))
     assert composition._joins
-    result = tune_composition(composition, out, lambda job, *rest: tune_part(job.model, job.options, *rest), ignore)
+    result = tune_composition(composition, out, tune_part, ignore)
     assert result.verified.passed
     steps = read_artifact(out).steps
     used = {steps.lanes[group.lane].name for group in steps.groups}

@@ -73,7 +73,8 @@ def feed():
 
 
 @pytest.mark.parametrize(
-    ("options", "advice"), [({"fallback": "none"}, "without --fallback none"), ({"lanes": "auto"}, "one set of shapes")]
+    ("options", "advice"),
+    [({"fallback": "none"}, "without --fallback none"), ({"objective": "balanced"}, "one set of shapes")],
 )
 def test_without_leave_the_model_is_refused_and_the_way_out_told(model, options, advice):
     with pytest.raises(ModelError, match=rf"com\.microsoft::{FOREIGN}.*{advice}"):
@@ -186,6 +187,20 @@ def test_a_second_run_keeps_history_and_latencies(model, tmp_path, measurers, mo
     assert [read_history(part) for part in sorted(second.artifact.glob("part-?"))] == told
 
 
+@pytest.mark.parametrize("more", [{"lanes": "cpu:2x1", "threads": 2}, {"target": target()}])
+def test_segments_are_tuned_for_lanes_and_for_a_named_processor(model, tmp_path, measurers, more):
+    result = tuning.tune(model, Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=8, **more))
+    assert result.fallback_partitions
+    assert result.verified.passed
+
+
+def test_several_models_have_fallback_partitions_each(model, tmp_path, measurers):
+    options = Options(out=tmp_path, log=tmp_path / "t.db", trials=8, threads=1, fallback="onnxruntime")
+    result = tuning.tune([model, save_tiny(tmp_path / "tiny.onnx")], options)
+    assert [bool(part.fallback_partitions) for part in result.parts] == [True, False]
+    assert all(part.verified.passed for part in result.parts)
+
+
 def test_a_model_that_can_be_imported_has_no_islands(tmp_path):
     options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, fallback="onnxruntime")
     result = autotune.tune(save_tiny(tmp_path / "tiny.onnx"), options)
@@ -197,7 +212,8 @@ def test_a_model_that_can_be_imported_has_no_islands(tmp_path):
     "options",
     [
         {"fallback": "magic"},
-        {"fallback": "onnxruntime", "lanes": "auto"},
+        {"fallback": "onnxruntime", "shapes": ({}, {})},
+        {"fallback": "onnxruntime", "device": False},
         {"fallback": "onnxruntime", "cluster": "local"},
         {"fallback": "onnxruntime", "rpc": "host:9190:key"},
     ],

@@ -14,7 +14,7 @@ from autotune.builder import one_lane
 from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
-from autotune.tuning.composition import part_options
+from autotune.tuning.run_plan import part_options
 from schedules.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
 from tests.models import save

@@ -1,4 +1,4 @@
-"""Objectives: which threads kernels are tuned for, and what a session makes of the artifact."""
+"""Objectives: what a session makes of the artifact."""
 
 import numpy as np
 import onnxruntime
@@ -8,70 +8,12 @@ from autotune.artifact.composite import read_composite
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import AUTO, STREAMS
 from autotune.builder import one_lane
-from autotune.host.machine import host_target
 from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
-from autotune.tuning import objective
 from autotune.tuning import tune as tuning
-from autotune.tuning.objective import stream_options, thread_counts
-from schedules.errors import UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny
-
-
-@pytest.fixture
-def four_threads(monkeypatch):
-    """A machine of four cores."""
-    target = host_target(1)
-
-    def described(threads=None):
-        return type(target)(kind="llvm", isa=target.isa, threads=threads or 4)
-
-    monkeypatch.setattr(objective, "host_target", described)
-
-
-@pytest.mark.parametrize(
-    ("given", "threads"),
-    [
-        ({"objective": "latency"}, None),
-        ({"objective": "throughput"}, 1),
-        ({"objective": "throughput", "streams": 2}, 2),
-        ({"objective": "throughput", "streams": 3}, 1),
-        ({"objective": "throughput", "streams": 8}, 1),
-        ({"objective": "throughput", "streams": 1, "threads": 2}, 2),
-    ],
-)
-def test_a_stream_gets_its_share_of_the_threads(four_threads, given, threads):
-    assert stream_options(Options(**given)).threads == threads
-
-
-@pytest.mark.parametrize(
-    ("given", "counts"),
-    [
-        ({"objective": "latency", "threads": 3}, (3,)),
-        ({"objective": "balanced"}, (4, 1)),
-        ({"objective": "balanced", "streams": 2}, (4, 2)),
-        ({"objective": "balanced", "streams": 1}, (4,)),
-    ],
-)
-def test_balanced_is_tuned_for_all_threads_and_for_those_of_a_stream(four_threads, given, counts):
-    assert thread_counts(Options(**given)) == counts
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"objective": "thruput"}, "objective 'thruput' is unknown; did you mean 'throughput'"),
-        ({"streams": 2}, "streams is 2 and objective is latency; give"),
-        ({"objective": "balanced", "streams": 0}, "streams is 0"),
-        ({"objective": "throughput", "lanes": "cpu:2x1"}, "leave out --lanes and --target"),
-        ({"objective": "balanced", "fallback": "onnxruntime"}, "leave out --fallback"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(given, message):
-    with pytest.raises(UsageError, match=message):
-        Options(**given)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from autotune.tuning.run_history import read_history
 from schedules.errors import AutotuneError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny, target
+from tests.models import save
 
 
 @pytest.fixture
@@ -109,8 +110,6 @@ def test_the_shape_of_an_input_goes_to_the_models_that_have_it(
     [
         ({"weights": {"c": 2}}, "--weight c=2 names no model"),
         ({"inputs": {"dat": (1, 2)}}, "did you mean 'data'"),
-        ({"lanes": "auto"}, "leave out --lanes"),
-        ({"fallback": "onnxruntime"}, "run each model alone"),
     ],
 )
 def test_what_does_not_fit_several_models_is_refused(
@@ -118,6 +117,28 @@ def test_what_does_not_fit_several_models_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         tuning.tune(models, options(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("changes", [{"lanes": "cpu:2x1", "threads": 2}, {"objective": "balanced", "threads": 2}])
+def test_models_with_parts_of_their_own_share_the_budget_in_turn(
+    tmp_path: Path, models: list[Path], measurers: list[FakeMeasurer], changes: dict[str, Any]
+) -> None:
+    result = tuning.tune(models, options(tmp_path, weights={"a": 3}, **changes))
+    assert [part.artifact for part in result.parts] == [tmp_path / "made" / "a.tuned", tmp_path / "made" / "b.tuned"]
+    assert all(part.verified.passed for part in result.parts if part.verified)
+    assert result.weights == (3, 1)
+    assert result.measured_trials == sum(part.measured_trials for part in result.parts)
+
+
+def test_each_of_several_models_gets_the_shapes_of_its_own_inputs(
+    tmp_path: Path, models: list[Path], measurers: list[FakeMeasurer]
+) -> None:
+    save("tiny_open_batch", tmp_path / "c.onnx")
+    sets = tuple({"data": (1, 16, 8, 8), "rows": (rows, 24)} for rows in (1, 8))
+    result = tuning.tune([models[0], tmp_path / "c.onnx"], options(tmp_path, shapes=sets))
+    assert [len(part.parts) for part in result.parts] == [0, 2]
+    feed = {"rows": np.zeros((5, 24), np.float32)}
+    assert autotune.InferenceSession(result.parts[1].artifact).run(None, feed)[0].shape == (5, 10)
 
 
 def test_models_of_one_name_are_refused(tmp_path: Path, models: list[Path]) -> None:

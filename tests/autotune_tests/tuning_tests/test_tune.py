@@ -26,6 +26,7 @@ from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import part, search_program
 from autotune.tuning import tune as tuning
+from autotune.tuning.run_plan import PartJob, resolve_target
 from schedules.errors import InstallError, MissingRecordError, ModelError, UsageError
 from schedules.lower import BASELINE
 from tests.autotune_tests.fakes import FakeMeasurer, FakeRanker, if_it_lowers
@@ -400,8 +401,8 @@ def test_data_follows_the_contract(tmp_path, model, measurers):
 
 def test_out_defaults_to_the_model_s_stem_here(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert part.output_path(model, Options()) == Path("tiny.tuned")
-    assert part.output_path(model, Options(out="elsewhere")) == Path("elsewhere")
+    assert PartJob(model, Options()).out == Path("tiny.tuned")
+    assert PartJob(model, Options(out="elsewhere")).out == Path("elsewhere")
 
 
 def test_the_facade_is_lazy_and_complete():
@@ -414,7 +415,7 @@ def test_the_facade_is_lazy_and_complete():
 
 def test_weights_are_as_cold_as_a_model_s_in_winograd_s_form(model):
     chosen = Options(threads=1)
-    target = part.resolve_target(chosen)
+    target = resolve_target(chosen)
     _, program = import_model(model, chosen.inputs, target)
     plain = sum(array.nbytes for array in program.weights)
     transformed = [task for task in program.tasks if program.spaces[task.key].saving > 1]

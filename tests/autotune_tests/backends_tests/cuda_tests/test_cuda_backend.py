@@ -13,19 +13,6 @@ from schedules.target import Target
 TARGET = Target.cuda("sm_90")
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (Options(target=TARGET, cluster="local"), "tune pack"),
-        (Options(target=TARGET, lanes="cpu:2x1"), "leave --lanes out"),
-        (Options(target=TARGET, precision="bf16"), "is for CPUs"),
-    ],
-)
-def test_what_a_device_cannot_do_is_refused(options: Options, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
-        backend_of(TARGET).check_options(options)
-
-
 @pytest.mark.skipif(tvm.cuda(0).exist, reason="this machine has a CUDA device")
 def test_a_machine_without_a_device_is_told_how_to_build_for_one() -> None:
     with pytest.raises(UsageError, match="--no-device"):

@@ -13,6 +13,7 @@ from autotune.artifact.precision_choice import choice_of
 from autotune.cli.main import main
 from autotune.cli.text import run_lines
 from autotune.events import TuningBegan
+from autotune.host.machine import host_target
 from autotune.options import Options, Precision
 from autotune.report.facts import read_facts
 from autotune.report.inspect_kernels import report_kernels
@@ -20,7 +21,9 @@ from autotune.report.page import render
 from autotune.tuning.precisions import auto_precision
 from autotune.tuning.precisions import product_times as product_times_module
 from autotune.tuning.precisions.product_times import product_times
-from schedules.errors import ModelError, UsageError
+from autotune.tuning.run_plan import PartJob
+from schedules.errors import ModelError
+from tests.models import save
 from tests.models.catalog import cached
 
 MODEL = "tiny_cnn"
@@ -52,8 +55,8 @@ def faster(monkeypatch):
     return tell
 
 
-def tuned(options, **more):
-    return autotune.tune(cached(MODEL), Options(**{**vars(options), **more}))
+def tuned(options, models=None, **more):
+    return autotune.tune(models or cached(MODEL), Options(**{**vars(options), **more}))
 
 
 def test_a_cpu_without_bf16_stays_in_fp32_and_says_why(options, monkeypatch):
@@ -201,7 +204,10 @@ def test_products_are_paired_with_their_kernels(options, tmp_path, monkeypatch):
     [
         (["--accuracy", "1%"], "for --precision auto"),
         (["--precision", "auto", "--accuracy", "2"], "between 0 and 1"),
-        (["--precision", "auto", "--lanes", "auto"], "leave out .*--lanes"),
+        (
+            ["--precision", "auto", "--lanes", "auto"],
+            "auto does not go with --lanes auto: .*; leave one out",
+        ),
         (["--precision", "auto", "--effort", "instant"], "--effort instant"),
     ],
 )
@@ -210,9 +216,23 @@ def test_what_does_not_go_with_it_is_refused(flags, told, capsys, tmp_path):
     assert __import__("re").search(told, capsys.readouterr().err)
 
 
-def test_several_models_are_refused(options):
-    with pytest.raises(UsageError, match="one model"):
-        autotune.tune([cached(MODEL), cached("tiny_mlp")], options)
+def test_a_precision_is_chosen_for_each_of_several_models(options, faster, tmp_path):
+    faster(1)
+    result = tuned(options, out=tmp_path, accuracy=0.5, models=[cached(MODEL), cached("tiny_mlp")])
+    assert [part.artifact.parent for part in result.parts] == [tmp_path, tmp_path]
+    assert [part.precision.precision for part in result.parts] == ["bf16:1", "bf16:1"]
+    assert all(part.verified.passed for part in result.parts)
+
+
+def test_a_precision_is_chosen_for_each_set_of_shapes_and_number_of_threads(options, faster, tmp_path):
+    faster(1)
+    save("tiny_open_batch", tmp_path / "m.onnx")
+    sets, rows = ({"rows": (1, 24)}, {"rows": (8, 24)}), np.ones((5, 24), np.float32)
+    more = {"accuracy": 0.5, "shapes": sets, "objective": "balanced", "streams": 2, "threads": 2, "trials": 24}
+    result = tuned(options, models=tmp_path / "m.onnx", **more)
+    assert [(part.threads, part.precision is not None) for part in result.parts] == [(2, True), (1, True)] * 2
+    assert result.verified.passed
+    assert autotune.InferenceSession(result.artifact).run(None, {"rows": rows})[0].shape == (5, 10)
 
 
 class Together:
@@ -226,7 +246,7 @@ class Together:
 @pytest.mark.parametrize("real", [0.16, 0.32])
 def test_a_set_is_judged_as_a_whole(options, bound, most, real):
     """And where the kernels cost twice what ONNX Runtime says of a set, so do others."""
-    auto = auto_precision.AutoPrecision(cached(MODEL), options)
+    auto = auto_precision.AutoPrecision(PartJob(cached(MODEL), options, host_target()))
     everything = frozenset(range(PRODUCTS))
     auto._times = tuple(auto_precision.ProductTimes(number, number, 2.0, 1.0) for number in everything)
     auto._bound, auto._errors = bound * real / 0.16, {Precision(None): real}

@@ -1,0 +1,181 @@
+"""The plan of a run: what was typed, resolved for this machine, or refused before anything starts.
+
+Its tree has a job per model. ``split.py`` splits a job into parts as long as one of its options asks for several: sets
+of shapes and numbers of threads, then precisions, then the CPU and a device. What is left is tuned as a whole, on lanes
+of cores too. So a part may have parts of its own, and each has its share of the budget.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.graph.lanes import device_of, is_simulated
+from autotune.host.machine import host_target
+from autotune.options import AUTO, BALANCED, LATENCY, NONE, ONNXRUNTIME, THROUGHPUT, Options
+from costmodels.choices import did_you_mean
+from schedules.errors import UsageError
+from schedules.target import Target
+
+if TYPE_CHECKING:  # loads TVM and ONNX, which a run that would repeat another one does not need
+    from autotune.builder.build_request import ImportedModel
+
+MIN_BUDGET_S = 1.0
+"""Least budget of a part in seconds; a slot takes about as long."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PartJob:
+    """One model to tune, as a whole or in parts.
+
+    Attributes:
+        model: its ONNX file.
+        options: with its own share of the budget, and the place for its artifact.
+        target: what kernels are for; None where other machines measure, which say what they are.
+        optional: whether a target that cannot run it leaves it out, instead of ending the run.
+        weight: how much one inference of it counts compared with one of the models that share its budget.
+        imported: the model, where other parts of the run want it too.
+    """
+
+    model: Path
+    options: Options
+    target: Target | None = None
+    optional: bool = False
+    weight: int = 1
+    imported: ImportedModel | None = None
+
+    @property
+    def out(self) -> Path:
+        """Where the artifact goes."""
+        return self.options.out if self.options.out is not None else Path(f"{self.model.stem}.tuned")
+
+    @property
+    def thread_counts(self) -> tuple[int | None, ...]:
+        """The numbers of threads that kernels are tuned for, all cores first; None for those of the target."""
+        if self.options.objective != BALANCED or self.target is None:
+            return (self.options.threads,)
+        return tuple(dict.fromkeys((self.target.threads, _of_a_stream(self.target, self.options))))
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run does.
+
+    Attributes:
+        options: as typed, with the device that lanes name and the threads of a stream filled in.
+        target: the CPU, or the device where nothing else is tuned for; None where other machines measure.
+        jobs: a model each, with its weight.
+    """
+
+    options: Options
+    target: Target | None
+    jobs: tuple[PartJob, ...]
+
+    @property
+    def searches_together(self) -> bool:
+        """Whether one search deals its slots to the kernels of all models: none of them has parts of its own."""
+        apart = self.options.shapes or self.options.generate or self.options.precision == AUTO
+        apart = apart or self.options.fallback == ONNXRUNTIME or self.options.objective == BALANCED
+        return not apart and self.options.lanes == Options.lanes
+
+
+def plan_run(models: Sequence[Path], options: Options) -> RunPlan:
+    """Resolve what ``options`` ask for.
+
+    Raises:
+        UsageError: if they do not fit this machine or the models. Options that exclude each other are refused by
+            ``Options`` already.
+    """
+    _check_models(models, options)
+    device = device_of(options.lanes)
+    if device:
+        options = _with_device(options, device)
+    beside = bool(device_of(options.lanes))
+    target = None if options.remote else resolve_target(replace(options, target=None) if beside else options)
+    if options.objective == THROUGHPUT:
+        whole = target or host_target(options.threads)
+        options = replace(options, threads=_of_a_stream(whole, options))
+        target = target and replace(target, threads=_of_a_stream(whole, options))
+    folder = options.out if options.out is not None else Path()
+    places = [options.out if len(models) == 1 else folder / f"{model.stem}.tuned" for model in models]
+    jobs = (
+        PartJob(model, replace(options, out=out), target, weight=options.weights.get(model.stem, 1))
+        for model, out in zip(models, places, strict=True)
+    )
+    return RunPlan(options, target, tuple(jobs))
+
+
+def resolve_target(options: Options) -> Target:
+    """Return the machine to tune for: the one named, else this machine's CPU."""
+    return options.target or host_target(options.threads, options.isa)
+
+
+def shared_options(options: Options, share: float) -> Options:
+    """``options`` with a share of the budget and of the trials, which are rounded up: no part is left without any."""
+    # 1/3 of 3 must not become 2 because 1/3 is a bit more than that in floating point.
+    trials = None if options.trials is None else math.ceil(share * options.trials - 1e-9)
+    budget_s = max(MIN_BUDGET_S, share * options.seconds) if options.searches else options.budget_s
+    return replace(options, budget_s=budget_s, trials=trials)
+
+
+def part_options(options: Options, share: float, out: Path, inputs: Mapping[str, tuple[int, ...]]) -> Options:
+    """The options of one part of a model, which has one set of shapes and number of threads, and fallbacks of its own.
+
+    Args:
+        share: of the whole run's budget and trials.
+    """
+    own = replace(options, out=out, inputs=dict(inputs), shapes=(), fallback=NONE, objective=LATENCY, streams=None)
+    return shared_options(own, share)
+
+
+def _of_a_stream(whole: Target, options: Options) -> int:
+    """Threads of one stream."""
+    return max(1, whole.threads // options.streams) if options.streams else 1
+
+
+def _with_device(options: Options, device: str) -> Options:
+    """``--lanes cuda:0`` alone is the device as target; beside the CPU it is the target of the device's lane.
+
+    Raises:
+        UsageError: if the target is none of a device.
+    """
+    if is_simulated(device):
+        logger.warning("%s is a simulated device, for tests: it computes on the CPU, at made-up speeds", device)
+        return replace(options, target=replace(resolve_target(replace(options, target=None)), threads=1))
+    target = options.target
+    if target is None:
+        from autotune.backends.cuda.device import device_target  # loads TVM
+
+        target = device_target()
+    if not target.arch:
+        raise UsageError(f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one")
+    return replace(options, target=target, lanes=options.lanes if "," in options.lanes else Options.lanes)
+
+
+def _check_models(models: Sequence[Path], options: Options) -> None:
+    if not models:
+        raise UsageError("no model was given; give the path of an ONNX file, or several")
+    if options.weights and len(models) == 1:
+        raise UsageError("weights compare models with each other, and there is one; give more models or leave them out")
+    if options.generate and (options.inputs or options.shapes):
+        raise UsageError("--generate guesses the shapes; leave out --input, and give --positions or --prompts")
+    named = Counter(model.stem for model in models)
+    twice = [name for name, count in named.items() if count > 1]
+    if twice:
+        raise UsageError(
+            f"{named[twice[0]]} of the models are called {twice[0]}, and artifacts and weights go by that name; give "
+            "each file a name of its own"
+        )
+    unknown = [name for name in options.weights if name not in named]
+    if unknown:
+        raise UsageError(
+            f"--weight {unknown[0]}={options.weights[unknown[0]]} names no model; {did_you_mean(unknown[0], named)}"
+            f"the models are {', '.join(named)}"
+        )

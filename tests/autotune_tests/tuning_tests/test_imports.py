@@ -1,0 +1,109 @@
+"""A model of a run is imported once, whatever parts the run has."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from autotune.builder import build_request, one_lane
+from autotune.builder.cpu_and_device import Costs, CpuAndDevice
+from autotune.measure import local_measurer
+from autotune.options import Options
+from autotune.tuning.precisions.auto_precision import TRIES
+from autotune.tuning.tune import tune
+from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.tiny import save_tiny
+from tests.autotune_tests.tuning_tests.test_fallback_partitions import FOREIGN, save_model
+from tests.models import save
+from tests.models.catalog import cached
+
+Imports = Counter[tuple[str, ...]]
+
+
+@pytest.fixture
+def imports(monkeypatch: pytest.MonkeyPatch) -> Imports:
+    """How often each model was imported, by content, shapes, kind of target and precision. Nothing is measured."""
+    counted: Imports = Counter()
+    real = build_request.import_model
+
+    def counting(path: Path, inputs: Any, target: Any, **more: Any) -> Any:
+        kind = replace(target, threads=1)
+        counted[onnx.load(path).SerializeToString().hex(), str(inputs), kind.fingerprint, str(more)] += 1
+        return real(path, inputs, target, **more)
+
+    monkeypatch.setattr(build_request, "import_model", counting)
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
+    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
+    return counted
+
+
+def options(folder: Path, **more: Any) -> Options:
+    return Options(**{"out": folder / "a.tuned", "log": folder / "t.db", "trials": 0, "threads": 2, **more})
+
+
+def test_nothing_else_of_a_run_imports_models() -> None:
+    packages = ("autotune.tuning", "autotune.builder", "autotune.backends")
+    homes = [
+        name for name, module in sys.modules.items() if name.startswith(packages) and hasattr(module, "import_model")
+    ]
+    assert homes == ["autotune.builder.build_request"]
+
+
+@pytest.mark.parametrize(
+    ("more", "count"),
+    [
+        ({}, 1),
+        ({"lanes": "auto"}, 1),
+        ({"objective": "throughput", "streams": 2}, 1),
+        ({"objective": "balanced", "streams": 2}, 1),
+        ({"effort": "instant", "trials": None}, 1),
+        ({"precision": "auto", "accuracy": 0.5}, 2 + TRIES),  # fp32, bf16 and mixtures are different programs
+    ],
+)
+def test_one_model_is_imported_once(tmp_path: Path, imports: Imports, more: dict[str, Any], count: int) -> None:
+    assert tune(save_tiny(tmp_path / "m.onnx"), options(tmp_path, **more)).verified
+    assert set(imports.values()) == {1}
+    assert len(imports) <= count
+
+
+def test_each_set_of_shapes_is_imported_once_for_all_threads(tmp_path: Path, imports: Imports) -> None:
+    save("tiny_open_batch", tmp_path / "m.onnx")
+    sets = ({"rows": (1, 24)}, {"rows": (8, 24)})
+    assert tune(tmp_path / "m.onnx", options(tmp_path, shapes=sets, objective="balanced", streams=2)).verified
+    assert list(imports.values()) == [1, 1]
+
+
+def test_each_of_several_models_is_imported_once(tmp_path: Path, imports: Imports) -> None:
+    models = [save_tiny(tmp_path / "a.onnx"), save_tiny(tmp_path / "b.onnx", seed=1, classes=12)]
+    tune(models, options(tmp_path, out=tmp_path))
+    assert list(imports.values()) == [1, 1]
+
+
+def test_each_segment_between_fallback_partitions_is_imported_once(tmp_path: Path, imports: Imports) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node(FOREIGN, ["a"], ["b"], domain="com.microsoft", upper=0),
+        helper.make_node("Conv", ["b", "w2"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])
+    result = tune(save_model(tmp_path / "m.onnx", nodes, [output]), options(tmp_path))
+    assert len(result.parts) == 2
+    assert sorted(imports.values()) == [1, 1, 1]  # the whole, which cannot be, and two segments
+
+
+@pytest.mark.parametrize("device", [True, False])
+def test_a_model_and_its_subgraphs_are_imported_once_for_each_kind_of_lane(
+    tmp_path: Path, imports: Imports, monkeypatch: pytest.MonkeyPatch, device: bool
+) -> None:
+    if device:  # else they are bounds
+        monkeypatch.setattr(CpuAndDevice, "costs", lambda *_: Costs(1.0, 1.0, 1.0, 1.0))
+    tune(cached("tiny_wide_deep"), options(tmp_path, lanes="cpu,sim:0", device=device))
+    assert set(imports.values()) == {1}
+    assert len(imports) > 2

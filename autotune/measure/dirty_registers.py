@@ -26,7 +26,7 @@ WIDE = 32
 
 
 def dirty_calls(builder: Builder, target: Target) -> DirtyCalls | None:
-    """``DirtyCalls`` on this machine; None where there are no kernels in assembly."""
+    """``DirtyCalls`` of kernels for ``target``; None where this machine runs none in assembly."""
     if not can_assemble(target) or target.vector_bytes < WIDE:
         return None
     with TemporaryDirectory(prefix="tune-dirty-") as folder:

@@ -55,7 +55,7 @@ class CpuHandler(KernelHandler):
         self._producer = compile_producer(host_target())
         cache = CodeCache(Path(settings.cache)) if settings.cache else None
         builder = Builder(settings.target, self._lowering, cache)
-        self._dirty = dirty_calls(builder, host_target())
+        self._dirty = dirty_calls(builder, settings.target)
         super().__init__(builder)
 
     def _open(self) -> Bench[Any]:

@@ -84,7 +84,7 @@ def tiny_open_length(seed: int = 0) -> onnx.ModelProto:
     b.input("ids", ("batch", "length"), TensorProto.INT64)
     b.input("mask", ("batch", "length"), TensorProto.INT64)
     counts = b.op("Cast", "mask", to=TensorProto.FLOAT)
-    x = b.op("Add", b.op("Gather", b.weight(4, 32), "ids"), b.weight(32))
+    x = b.op("Add", b.op("Gather", b.weight(32, 32), "ids"), b.weight(32))
     least = b.op("Mul", b.op("Sub", b.constant(1.0), b.op("Unsqueeze", counts, b.ints(1))), b.constant(-1e4))
     query, key, value = (b.linear(x, (32, 32)) for _ in range(3))
     scores = b.op("MatMul", query, b.op("Transpose", key, perm=[0, 2, 1]))

@@ -37,7 +37,11 @@ def flatten(model: ModelProto) -> ModelProto:
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
-    """Expand the model's own functions."""
+    """Expand the model's own functions.
+
+    Raises:
+        ModelError: if ONNX's inliner cannot.
+    """
     try:
         if model.functions:
             _spell_function_defaults(model)

@@ -16,12 +16,12 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     minifloat,
     moving,
     normalising,
+    pool_windows,
     quantised,
     recurrent_ops,
     resampling,
     sequences,
     signals,
-    windows,
 )
 from autotune.importer.operators.classical import (  # noqa: F401  # as above
     feature_ops,

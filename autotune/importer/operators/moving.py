@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autotune.importer.operators.windows import windows, with_pads
+from autotune.importer.operators.pool_windows import windows, with_pads
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from schedules.errors import ModelError

@@ -89,7 +89,7 @@ def test_each_of_several_models_is_imported_once(tmp_path: Path, imports: Import
 def test_each_segment_between_fallback_partitions_is_imported_once(tmp_path: Path, imports: Imports) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node(FOREIGN, ["a"], ["b"], domain="com.microsoft", upper=0),
+        helper.make_node(FOREIGN, ["a"], ["b"], domain="com.microsoft"),
         helper.make_node("Conv", ["b", "w2"], ["y"], pads=[1, 1, 1, 1]),
     ]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])

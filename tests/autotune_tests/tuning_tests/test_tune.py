@@ -119,7 +119,7 @@ def test_an_instant_run_ships_what_the_log_knows(tmp_path, model, measurers):
     ],
 )
 def test_an_instant_run_has_nothing_to_limit(tmp_path, changes, words):
-    with pytest.raises(UsageError, match=f"measures no kernels.*{words}"):
+    with pytest.raises(UsageError, match=f"--effort instant does not go with {words}.*measures no kernels"):
         options(tmp_path, effort="instant", **changes)
 
 

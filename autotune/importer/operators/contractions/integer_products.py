@@ -25,7 +25,7 @@ from tvm.ir import GenericConst
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.operators.windows import same_pads
+from autotune.importer.operators.pool_windows import same_pads
 from autotune.importer.rewriting.registry import Inputs, converts
 from schedules.errors import ModelError
 from schedules.templates.common.movements import BORDER, with_border

@@ -55,7 +55,7 @@ def made(files: Path) -> tuple[Path, Result]:
 
     def prefer_device(source: CpuAndDevice, part: TunedPart) -> Costs:
         """Whatever a GPU can run goes there; files of subgraphs are kept."""
-        shutil.copy(part.file, files / f"{part.name}.onnx")
+        shutil.copy(part.imported.path, files / f"{part.name}.onnx")
         cpu, device = 99.0 if part.name == "model" else 3.0, None if part.device is None else 1.0
         return Costs(cpu, device, cpu, device)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from autotune.importer.operators.windows import same_pads
+from autotune.importer.operators.pool_windows import same_pads
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 

@@ -306,7 +306,9 @@ def convolutions(c: Cases, channels: int, size: int) -> None:
         c.op("Relu", c.op("ConvTranspose", x, c.weight(channels, channels, 2, 2), strides=[2, 2])),
         rule,
     )
-    inner = c.op("Reciprocal", c.op("Conv", x, c.weight(channels, channels, 1, 1)))
+    # Far from zero, next to which a rounding would decide; channels that only fill a block are 1 / 0.
+    moved = c.op("Add", c.op("Conv", x, c.weight(channels, channels, 1, 1)), c.constant(np.full((channels, 1, 1), 16)))
+    inner = c.op("Reciprocal", moved)
     c.case("Conv of a Reciprocal", c.op("Conv", inner, c.weight(channels, channels, 1, 1)), rule)
 
 

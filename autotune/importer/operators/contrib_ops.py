@@ -12,9 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
+from autotune.importer.operators.moving import pad
 from autotune.importer.operators.quantised import GEOMETRY
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.registry import MICROSOFT, rewrites
+
+PADS_AS_INPUT, SAMPLES_GRIDS = 11, 16
+"""Opsets from which ``Pad`` has its pads and its value as inputs, and ``GridSample`` exists."""
 
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Clip": ("min", "max"),
@@ -197,16 +201,39 @@ def dynamic_quantize_matmul(node: Node, e: Emit) -> list[str] | None:
 def nhwc_max_pool(node: Node, e: Emit) -> list[str] | None:
     """MaxPool of bytes whose channels are the last axis."""
     rank = len(node.shape(0))
-    attributes = {a.name: node.attr(a.name) for a in node.proto.attribute}
-    pooled = e.op("MaxPool", e.transpose(node.input(0), 0, rank - 1, *range(1, rank - 1)), **attributes)
+    pooled = e.op("MaxPool", e.transpose(node.input(0), 0, rank - 1, *range(1, rank - 1)), **node.attributes)
     return [e.transpose(pooled, 0, *range(2, rank), 1)]
 
 
-@rewrites("GridSample", "Pad", "Trilu", domain=MICROSOFT)
-def standard(node: Node, e: Emit) -> list[str] | None:
-    """What ONNX took over as it was."""
-    attributes = {a.name: node.attr(a.name) for a in node.proto.attribute}
-    return [e.op(node.kind, *(str(name) for name in node.proto.input), **attributes)]
+@rewrites("GridSample", domain=MICROSOFT)
+def grid_sample(node: Node, e: Emit) -> list[str] | None:
+    """ONNX's own, which took it over in opset ``SAMPLES_GRIDS``."""
+    if e.opset < SAMPLES_GRIDS:
+        raise node.refused(f"ONNX has it from opset {SAMPLES_GRIDS} on, and the model has {e.opset}")
+    return [e.op("GridSample", node.input(0), node.input(1), **node.attributes)]
+
+
+@rewrites("Pad", domain=MICROSOFT)
+def padded(node: Node, e: Emit) -> list[str] | None:
+    """ONNX's own, whose pads are an attribute below opset ``PADS_AS_INPUT``."""
+    if e.opset >= PADS_AS_INPUT:
+        return [e.op("Pad", *(str(name) for name in node.proto.input), **node.attributes)]
+    written = pad(node, e)
+    if written is not None:
+        return written
+    pads = [int(number) for number in node.constant(1, "pads")]
+    value = float(node.constant(2, "value").reshape(-1)[0]) if node.input(2) else 0.0
+    return [e.op("Pad", node.input(0), pads=pads, value=value)]
+
+
+@rewrites("Trilu", domain=MICROSOFT)
+def triangle(node: Node, e: Emit) -> list[str] | None:
+    """Elements of a triangle, and zeros."""
+    rows, columns = node.shape(0)[-2:]
+    diagonal = int(node.constant(1, "diagonal").reshape(-1)[0]) if node.input(1) else 0
+    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    inside = distance >= diagonal if int(node.attr("upper", 1)) else distance <= diagonal
+    return [e.op("Where", e.const(inside), node.input(0), e.like(0))]
 
 
 @rewrites("ExpandDims", domain=MICROSOFT)
@@ -231,9 +258,8 @@ def dynamic_quantize_lstm(node: Node, e: Emit) -> list[str] | None:
     the result is nearer to that of the LSTM before it was quantised.
     """
     weights = [_widened(node, e, *places) for places in ((1, 8, 9), (2, 10, 11))]
-    attributes = {a.name: node.attr(a.name) for a in node.proto.attribute}
     rest = (node.input(k) for k in range(3, 8))
-    return e.ops("LSTM", node.input(0), *weights, *rest, outputs=len(node.proto.output), **attributes)
+    return e.ops("LSTM", node.input(0), *weights, *rest, outputs=len(node.proto.output), **node.attributes)
 
 
 def _widened(node: Node, e: Emit, weight: int, scale: int, zero: int) -> str:

@@ -39,6 +39,11 @@ class Node:
             return [item.decode() for item in value]
         return value.decode() if isinstance(value, bytes) else value
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Every attribute that the node has, as ``attr`` gives it."""
+        return {name: self.attr(name) for name in self._attributes}
+
     def input(self, index: int) -> str:
         """Name of an input; "" if it is left out."""
         return str(self.proto.input[index]) if index < len(self.proto.input) else ""

@@ -36,8 +36,7 @@ def resize(at: OpenNode) -> Made | None:
         if [n.name for n in sizes] != [size.length if axis == size.axis else "" for axis in range(len(shape))]:
             return None
         wanted = "", e.ints(*(shape[axis] if axis == size.axis else n.most for axis, n in enumerate(sizes)))
-    attributes = {a.name: node.attr(a.name) for a in node.proto.attribute}
-    return [(e.op("Resize", node.input(0), node.input(1), *wanted, **attributes), size)]
+    return [(e.op("Resize", node.input(0), node.input(1), *wanted, **node.attributes), size)]
 
 
 @handles("RoiAlign")

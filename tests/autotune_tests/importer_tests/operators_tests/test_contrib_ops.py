@@ -71,7 +71,10 @@ ELEMENTWISE = [
     Case("FastGelu", (X, BIAS), (1,), label="bias"),
     Case("QuickGelu", (X,), attributes={"alpha": 1.5}),
     Case("Trilu", (floats(3, 8),), attributes={"upper": 0}),
+    Case("Trilu", (floats(3, 8), np.array(2)), (1,), opset=11, label="opset 11"),
     Case("Pad", (floats(3, 8), np.array([1, 0, 0, 2]), f32(2)), (1, 2)),
+    Case("Pad", (floats(3, 8), np.array([1, 0, 0, 2]), f32(2)), (1, 2), opset=10, label="opset 10"),
+    Case("Pad", (floats(3, 8), np.array([1, 0, 0, 2])), (1,), {"mode": "reflect"}, opset=10, label="reflect, opset 10"),
     Case("GridSample", (floats(1, 2, 4, 5), floats(1, 3, 3, 2)), attributes={"padding_mode": "border"}),
     Case("ExpandDims", (floats(3, 8), np.array(-1, np.int32)), (1,)),
     Case("CDist", (floats(4, 3), floats(5, 3)), attributes={"metric": "sqeuclidean"}, label="squares"),
@@ -288,6 +291,10 @@ def test_every_one_of_these_operators_has_a_case():
     [
         (Case("FusedConv", (IMAGE, KERNEL), (1,), {"activation": "Swoosh"}), "'Swoosh' is none of Clip"),
         (packed(6, 32, 16, 3), "bits 3"),
+        (
+            Case("GridSample", (floats(1, 2, 4, 5), floats(1, 3, 3, 2)), opset=13),
+            "from opset 16 on, and the model has 13",
+        ),
         (Case("SkipLayerNormalization", (X, SKIP, SCALE, SHIFT), (2, 3), outputs=(1, 1)), "for training"),
     ],
     ids=str,

@@ -43,7 +43,7 @@ def decode(kind: type[T], data: Any) -> T:
 
 @cache
 def _decoder(kind: Any) -> Callable[[Any], Any]:
-    """Makes a value of ``kind`` of plain data; kept, since looking types up takes longer than all the rest."""
+    """Return the function that makes a value of ``kind``; it is kept, since looking types up takes long."""
     if kind in (Config, Target):
         return lambda data: kind.from_json(json.dumps(data))
     if kind is Path:

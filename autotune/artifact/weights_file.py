@@ -40,7 +40,7 @@ def read_weights(path: Path, entries: Sequence[Entry], digest: str = "") -> tupl
     """Inverse of ``write_weights``. A large file's memory is shared by all processes that read it.
 
     Args:
-        digest: as for ``check_file``, of a file that was not checked: what is checked is what is returned then.
+        digest: as for ``check_file``; "" if the file was checked before. The bytes that are checked are returned.
 
     Raises:
         ArtifactError: if the file is too short, or is not the one of ``digest``.

@@ -1,4 +1,4 @@
-"""What passes change: an ONNX model on its way to a simpler one, and that on its way to kernels."""
+"""Drafts are the data that passes change: an ONNX model that becomes simpler, then a model that becomes kernels."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class KernelDraft:
         caches: written in place; once the interface is known, with their capacities.
         inputs, outputs: the interface.
         module: in Relax, once the model is converted.
-        products: how many there are, that ``precision`` numbers.
+        products: their count; ``precision`` numbers them.
         weights: of the weight parameters of ``module``'s main.
         tasks, programs, kernels: as of ``Program``.
     """

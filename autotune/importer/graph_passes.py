@@ -32,11 +32,10 @@ MIN_OPSET = 13
 """Relax's converters follow ONNX from this opset on (axes as inputs, Softmax along one axis)."""
 
 COORDINATES = 11
-"""Opset from which a Resize says how it counts; before, it counted as with ``asymmetric``."""
+"""First opset whose Resize says how it counts; older ones count as with ``asymmetric``."""
 
 UNCONVERTED = ("BatchNormalization", "Hardmax", "MeanVarianceNormalization")
-"""Operators of which ONNX's converter refuses a form, or leaves one that means something else then. They are written
-out before."""
+"""Operators that are written out before the conversion: ONNX's converter refuses them or changes what they compute."""
 
 LARGEST_WEIGHT = 1 << 27
 """Elements of a constant up to which it is computed from weights at import. Heuristic, not measured."""

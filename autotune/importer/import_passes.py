@@ -1,4 +1,4 @@
-"""What happens to a model between its file and its tasks: passes in order.
+"""The ordered list of passes that turn a model into tasks.
 
 ``load.load_model`` gives the first property, "checked". A pass changes a draft in place; it needs what earlier passes
 gave. A new pass is a new line.
@@ -55,7 +55,7 @@ SIMPLIFY: tuple[Pass[GraphDraft], ...] = (
     Pass("shapes", ("scaled", "split"), ("shapes",), graph.infer_again),
     Pass("frame", ("numeric", "shapes"), ("simple",), graph.note_frame),
 )
-"""From a checked model to a simplified one."""
+"""They turn a checked model into a simplified one."""
 
 PROGRAM: tuple[Pass[KernelDraft], ...] = (
     Pass("interface", ("simple",), ("interface",), kernel.name_interface),
@@ -69,7 +69,7 @@ PROGRAM: tuple[Pass[KernelDraft], ...] = (
     Pass("kernels", ("layouts",), ("kernels",), kernel.form_kernels),
     Pass("tasks", ("kernels",), ("tasks",), kernel.describe_tasks),
 )
-"""From a simplified model to tasks."""
+"""They turn a simplified model into tasks."""
 
 
 def run(passes: Sequence[Pass[Draft]], draft: Draft, *known: str) -> set[str]:

@@ -135,7 +135,7 @@ def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocke
 
 
 def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:
-    """Of every convolution of ``main``, its channels and what it multiplies."""
+    """Return the channels of every convolution of ``main`` and the form of its products."""
     called = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
     return [
         (int(call.ty.shape[1]), form_of(str(call.args[0].ty.dtype), str(call.args[1].ty.dtype)))

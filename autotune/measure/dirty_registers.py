@@ -1,7 +1,7 @@
-"""Calls of kernels with a NaN in every vector register: one that reads what it never wrote is wrong each time.
+"""The check calls kernels with a NaN in every vector register.
 
-A kernel in assembly enters its loop before anything else runs on the calling thread. Otherwise a register that it
-forgot to clear holds what the caller left in it, mostly zero, and the kernel looks right.
+A kernel in assembly enters its loop before anything else runs on the calling thread. A register that it forgot to clear
+would hold what the caller left there, which is mostly zero, and the kernel would look right.
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ from schedules.target import Target
 ENTRY, KERNEL = "tune_dirty", "tune_dirty_kernel"
 
 WIDE = 32
-"""Bytes of a vector register from which on there are kernels in assembly."""
+"""Bytes of the narrowest vector registers that kernels in assembly use."""
 
 
 def dirty_calls(builder: Builder, target: Target) -> DirtyCalls | None:
-    """``DirtyCalls`` of kernels for ``target``; None where this machine runs none in assembly."""
+    """Return ``DirtyCalls`` for kernels of ``target``; None if this machine cannot assemble any.
+
+    Raises:
+        CompileError: if the assembler refuses the function.
+        OSError: if no temporary file can be written or loaded.
+    """
     if not can_assemble(target) or target.vector_bytes < WIDE:
         return None
     with TemporaryDirectory(prefix="tune-dirty-") as folder:
@@ -36,7 +41,7 @@ def dirty_calls(builder: Builder, target: Target) -> DirtyCalls | None:
 
 
 def text(target: Target) -> str:
-    """A packed function that fills the vector registers and goes on to the kernel whose address is in ``KERNEL``."""
+    """Return a packed function that fills the vector registers and jumps to the address that is in ``KERNEL``."""
     if target.vector_bytes > WIDE:
         fill = [f"vpternlogd zmm{n}, zmm{n}, zmm{n}, 255" for n in range(target.vector_registers)]
     else:
@@ -60,7 +65,11 @@ class DirtyCalls:
         self._call = tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=self._library)
 
     def of(self, library: str, symbol: str) -> Callable[..., Any]:
-        """The kernel ``symbol`` of a library that TVM has loaded, valid as long as TVM keeps it."""
+        """Return the kernel ``symbol`` of a library that TVM has loaded; it is valid as long as TVM keeps the library.
+
+        Raises:
+            OSError: if TVM has not loaded the library, or there is no such kernel.
+        """
         handle = _ctypes.dlopen(library, os.RTLD_NOW | os.RTLD_NOLOAD)
         try:
             address = _ctypes.dlsym(handle, f"__tvm_ffi_{symbol}")

@@ -51,7 +51,7 @@ class ShapeSets:
         self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
 
     def parts(self, folder: Path) -> Iterator[PartJob]:
-        """As ``Composition.parts``; numbers of threads for one set of shapes share its import."""
+        """See ``Composition.parts``. All numbers of threads of one set of shapes share its import."""
         places = (folder / f"part-{number}" for number in itertools.count())
         for shapes in self._sets:
             imported = ImportedModel(self._model, replace(self._options, inputs=shapes))

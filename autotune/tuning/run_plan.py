@@ -53,7 +53,7 @@ class PartJob:
 
     @property
     def out(self) -> Path:
-        """Where the artifact goes."""
+        """The path of the artifact."""
         return self.options.out if self.options.out is not None else Path(f"{self.model.stem}.tuned")
 
     @property
@@ -66,7 +66,7 @@ class PartJob:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run does.
+    """The resolved plan of a run.
 
     Attributes:
         options: as typed, with the device that lanes name and the threads of a stream filled in.

@@ -1,4 +1,4 @@
-"""How models are tuned: each in as many parts as its options ask for, or several together."""
+"""Models are tuned in as many parts as their options ask for, or several together."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _in_parts(
 
 
 def _composition(job: PartJob) -> Composition | None:
-    """How a model is split before anything is tuned; None where it is tuned as a whole."""
+    """Return the parts that a model is split into before tuning; None if it is tuned as a whole."""
     options = job.options
     if options.generate and not options.inputs and not options.shapes:
         options = replace(options, shapes=generation_shapes(job.model, options.generate))

@@ -109,7 +109,7 @@ def _may_pad(interface: Interface, symbol: str, largest: Shapes, reference: Refe
 
 
 def _masks(feed: Feed, axes: Mapping[str, Sequence[int]]) -> list[str]:
-    """Inputs that may say which positions of the others count. Zeros of other types may be neutral by chance only."""
+    """Return the inputs that may be masks. Floats are none: a zero among them may be neutral by chance."""
     return [name for name in axes if feed[name].dtype.kind in "iub"] if len(axes) > 1 else []
 
 

@@ -37,7 +37,7 @@ LAYERS = {
     "vocab_size": 5000,
     "use_cache": False,
 }
-"""What keeps a model small without changing a width, under the names that configurations use."""
+"""Settings that keep a model small without changing a width, by their names in configurations."""
 
 SEQ2SEQ: Inputs = {"input_ids": (1, 24), "decoder_input_ids": (1, 12)}
 SOUND: Inputs = {"input_values": (1, 8000)}

@@ -36,7 +36,7 @@ from tests.zoo.shipped import SHAPES
 Inputs = Mapping[str, tuple[int, ...]]
 
 VERDICTS = RIGHT, FALLBACK, REFUSED, WRONG = "right", "right with fallback", "refused", "wrong"
-"""What a model that was built is: a crash counts as refused, and a build that failed as wrong."""
+"""Return the verdict on a built model: a crash counts as refused, and a build that failed as wrong."""
 
 
 @dataclass(frozen=True)

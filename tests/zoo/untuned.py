@@ -34,7 +34,7 @@ THREADS = 2
 
 
 def untuned(path: Path, flags: tuple[str, ...]) -> Tuned:
-    """What the model at ``path`` computes with first guesses, on two random inputs.
+    """Compare the model at ``path``, built with first guesses, with ONNX Runtime on two random inputs.
 
     As in a run, those that give up accuracy for speed are built first, and less lossy ones where the outputs differ.
     """

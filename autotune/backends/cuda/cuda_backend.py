@@ -47,7 +47,7 @@ class CudaBackend:
     has_lanes: bool = False
 
     def check_options(self, options: Options) -> None:
-        """As ``Backend.check_options``: a device of this machine, and NVRTC."""
+        """See ``Backend.check_options``. Tuning needs a device in this machine, and NVRTC."""
         if options.device and not tvm.cuda(0).exist:
             raise UsageError(
                 "this machine has no CUDA device to tune on; give --no-device to build without measuring, "

@@ -207,7 +207,7 @@ def nhwc_max_pool(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("GridSample", domain=MICROSOFT)
 def grid_sample(node: Node, e: Emit) -> list[str] | None:
-    """ONNX's own, which took it over in opset ``SAMPLES_GRIDS``."""
+    """Write the standard operator, which ONNX has from opset ``SAMPLES_GRIDS`` on."""
     if e.opset < SAMPLES_GRIDS:
         raise node.refused(f"ONNX has it from opset {SAMPLES_GRIDS} on, and the model has {e.opset}")
     return [e.op("GridSample", node.input(0), node.input(1), **node.attributes)]
@@ -215,7 +215,7 @@ def grid_sample(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Pad", domain=MICROSOFT)
 def padded(node: Node, e: Emit) -> list[str] | None:
-    """ONNX's own, whose pads are an attribute below opset ``PADS_AS_INPUT``."""
+    """Write the standard operator, whose pads are an attribute below opset ``PADS_AS_INPUT``."""
     if e.opset >= PADS_AS_INPUT:
         return [e.op("Pad", *(str(name) for name in node.proto.input), **node.attributes)]
     written = pad(node, e)
@@ -228,7 +228,7 @@ def padded(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Trilu", domain=MICROSOFT)
 def triangle(node: Node, e: Emit) -> list[str] | None:
-    """Elements of a triangle, and zeros."""
+    """Keep the elements of a triangle and set the others to zero."""
     rows, columns = node.shape(0)[-2:]
     diagonal = int(node.constant(1, "diagonal").reshape(-1)[0]) if node.input(1) else 0
     distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
@@ -238,13 +238,13 @@ def triangle(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("ExpandDims", domain=MICROSOFT)
 def expand_dims(node: Node, e: Emit) -> list[str] | None:
-    """An axis of length 1 at a constant place."""
+    """Insert an axis of length 1 at a constant place."""
     return [e.unsqueeze(node.input(0), int(node.constant(1, "axis").reshape(-1)[0]))]
 
 
 @rewrites("CDist", domain=MICROSOFT)
 def distances(node: Node, e: Emit) -> list[str] | None:
-    """(n, m) distances of n and m rows, or their squares, from differences: sums of squares would cancel."""
+    """Compute the (n, m) distances of n and m rows, or their squares, from differences: squares would cancel."""
     apart = e.op("Sub", e.unsqueeze(node.input(0), 1), e.unsqueeze(node.input(1), 0))
     squares = e.reduce("ReduceSum", e.op("Mul", apart, apart), [2], keepdims=False)
     return [squares if str(node.attr("metric", "sqeuclidean")) == "sqeuclidean" else e.op("Sqrt", squares)]

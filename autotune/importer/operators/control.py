@@ -55,7 +55,7 @@ def branch(node: Node, e: Emit) -> list[str] | None:
 
 
 def _kind(body: GraphProto, value: onnx.ValueInfoProto) -> str:
-    """What an output of a body is: as it is declared, which it need not be, else by the operator that makes it."""
+    """Return ONNX's name of an output's type: the declared one, else the one that its operator implies."""
     declared = value.type.WhichOneof("value")
     maker = next((node for node in body.node if value.name in node.output), None)
     if declared or maker is None:
@@ -95,7 +95,7 @@ def loop(node: Node, e: Emit) -> list[str] | None:
 
 
 def known_trips(node: Node) -> int | None:
-    """How often a loop runs, if its condition follows from constants; None if it depends on the model's inputs."""
+    """Return how often a loop runs; None if its condition depends on the model's inputs."""
     body: GraphProto = node.attr("body")
     start = node.array(1) if node.input(1) else np.array(True)
     if start is None:
@@ -130,7 +130,7 @@ def _most_trips(node: Node) -> int:
 
 
 def _control(node: Node, body: GraphProto) -> tuple[ReferenceEvaluator, dict[str, NDArray[Any]]] | None:
-    """What computes whether ``body`` runs again and the states that this depends on, and how those begin.
+    """Return the part of ``body`` that computes its condition, and the first values of the states that it reads.
 
     None if anything of it depends on the model's inputs.
     """

@@ -21,7 +21,7 @@ from schedules.errors import ModelError
 from schedules.templates.common.extremes import EXTREMES, extreme
 
 OF_ONE_AXIS = 13
-"""Opset from which on ``Hardmax`` is of one axis."""
+"""First opset whose ``Hardmax`` takes the largest element along one axis."""
 
 LONG = 64
 """Shortest rows that are reduced before what is left of a whole tensor is. Heuristic; of 128 × 768 numbers one
@@ -198,7 +198,10 @@ def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, An
 
 @rewrites("Hardmax")
 def hardmax(node: Node, e: Emit) -> list[str] | None:
-    """1 at ``ArgMax``. Below opset ``OF_ONE_AXIS`` all axes from one on count as one, in a matrix as they do since."""
+    """Write 1 at ``ArgMax`` and 0 elsewhere.
+
+    Below opset ``OF_ONE_AXIS`` all axes from ``axis`` on count as one. A matrix means the same in every opset.
+    """
     x, axis = node.input(0), int(node.attr("axis", -1 if e.opset >= OF_ONE_AXIS else 1))
     known = node.known_shape(0)
     if e.opset < OF_ONE_AXIS and (known is None or len(known) != 2 or axis not in (1, -1)):

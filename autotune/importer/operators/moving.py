@@ -224,15 +224,15 @@ def max_pool(node: Node, e: Emit) -> list[str] | None:
     if not node.wants(1):
         padded = with_pads(node, e)
         return None if padded is None else [padded]
-    shape, found = node.shape(0), windows(node)
+    shape, pool = node.shape(0), windows(node)
     flat, column = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64)
     valid: NDArray[np.bool_] = np.ones((1, 1), np.bool_)
     stride = 1
     for i, size in enumerate(shape[2:]):
-        taps = np.arange(found.kernel[i])[None, :] * found.dilations[i] - found.pads[i]
-        own = np.arange(found.counts[i])[:, None] * found.strides[i] + taps
+        taps = np.arange(pool.kernel[i])[None, :] * pool.dilations[i] - pool.pads[i]
+        own = np.arange(pool.counts[i])[:, None] * pool.strides[i] + taps
         ok, place = (own >= 0) & (own < size), np.clip(own, 0, size - 1)
-        rows = (flat.shape[0] * found.counts[i], -1)
+        rows = (flat.shape[0] * pool.counts[i], -1)
         flat = (flat[:, None, :, None] * size + place[None, :, None, :]).reshape(rows)
         column = (column[:, None, :, None] + place[None, :, None, :] * stride).reshape(rows)
         valid = (valid[:, None, :, None] & ok[None, :, None, :]).reshape(rows)
@@ -246,7 +246,7 @@ def max_pool(node: Node, e: Emit) -> list[str] | None:
     table = np.broadcast_to(column if node.attr("storage_order", 0) else flat, (*shape[:2], *flat.shape))
     table = table + (np.arange(shape[0] * shape[1]) * pixels).reshape(*shape[:2], 1, 1)
     indices = e.squeeze(e.op("GatherElements", e.const(table), where, axis=3), 3)
-    return [e.reshape(made, *shape[:2], *found.counts) for made in (best, indices)]
+    return [e.reshape(made, *shape[:2], *pool.counts) for made in (best, indices)]
 
 
 @rewrites("MaxUnpool")

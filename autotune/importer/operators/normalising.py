@@ -13,7 +13,7 @@ from autotune.importer.rewriting.registry import rewrites
 DOUBLE = TensorProto.DOUBLE
 
 BY_CHANNEL = 21
-"""From this opset on, scale and bias of a group norm are of channels."""
+"""First opset whose group norms have a scale and a bias per channel."""
 
 
 @rewrites("LayerNormalization")
@@ -122,7 +122,7 @@ def batch_norm(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("GroupNormalization")
 def group_norm(node: Node, e: Emit) -> list[str] | None:
-    """An instance norm of groups. Scale and bias are of groups below opset 21, of channels from there on."""
+    """Return an instance norm of groups. Scale and bias are per group below opset ``BY_CHANNEL``, else per channel."""
     shape, groups = node.shape(0), int(node.attr("num_groups"))
     x = e.reshape(node.input(0), shape[0], groups, -1)
     more = {"epsilon": node.attr("epsilon", 1e-5)}

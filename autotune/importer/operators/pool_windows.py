@@ -1,6 +1,6 @@
-"""Windows that convolutions and pools move over an image, in numbers: which they are, and what padding by a word means.
+"""The windows that convolutions and pools move over an image, with padding in numbers.
 
-Relax would pad in a step of its own; kernels need none.
+Relax pads for ``SAME_UPPER`` in a step of its own; kernels that know the numbers need none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotune.importer.rewriting.registry import rewrites
 def same_pads(
     mode: str, image: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
-    """What ``SAME_UPPER`` and ``SAME_LOWER`` pad: before every axis, then behind every axis.
+    """Return the padding of ``SAME_UPPER`` and ``SAME_LOWER``: before every axis, then behind every axis.
 
     The result has ⌈size ÷ stride⌉ elements along an axis; of an odd padding the larger half is behind with
     ``SAME_UPPER``, else before.
@@ -33,11 +33,11 @@ def same_pads(
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of a pool over an image, in numbers: one of each per axis.
+    """The windows of a pool: a number of each kind per axis.
 
     Attributes:
-        pads: before every axis, then as the model says behind every axis.
-        counts: windows.
+        pads: the model's padding before every axis, then behind every axis.
+        counts: the windows along every axis.
     """
 
     image: tuple[int, ...]
@@ -49,7 +49,7 @@ class Windows:
 
     @property
     def whole_pads(self) -> list[int]:
-        """``pads``, with what the last windows reach beyond them."""
+        """The padding that the last windows reach: at least ``pads``, which ceil mode exceeds."""
         rank = len(self.image)
         behind = [
             (count - 1) * stride + (taps - 1) * step + 1 - size - before
@@ -61,7 +61,11 @@ class Windows:
 
 
 def windows(node: Node) -> Windows:
-    """The windows of a pool, whose shape must be known."""
+    """Return the windows of a pool.
+
+    Raises:
+        ModelError: if the shape of its input is not known.
+    """
     image = tuple(node.shape(0)[2:])
     rank = len(image)
 
@@ -84,17 +88,17 @@ def windows(node: Node) -> Windows:
 
 @rewrites("LpPool")
 def lp_pool(node: Node, e: Emit) -> list[str] | None:
-    """(Σ |x|^p)^(1/p) over each window, of which padding is zeros."""
-    found, p = windows(node), int(node.attr("p", 2))
+    """Compute (Σ |x|^p)^(1/p) over every window; padding is zeros."""
+    pool, p = windows(node), int(node.attr("p", 2))
     powers = e.op("Abs", node.input(0)) if p % 2 else node.input(0)
     powers = powers if p == 1 else e.op("Mul", powers, powers) if p == 2 else e.op("Pow", powers, e.like(p))
-    pads, rank = found.whole_pads, len(found.image)
-    if any(pad >= taps for pad, taps in zip(pads, found.kernel * 2, strict=True)):  # which no pool takes
+    pads, rank = pool.whole_pads, len(pool.image)
+    if any(pad >= taps for pad, taps in zip(pads, pool.kernel * 2, strict=True)):  # which no pool takes
         powers = e.op("Pad", powers, e.ints(0, 0, *pads[:rank], 0, 0, *pads[rank:]))
         pads = [0] * 2 * rank
-    geometry = {"kernel_shape": found.kernel, "strides": found.strides, "dilations": found.dilations}
+    geometry = {"kernel_shape": pool.kernel, "strides": pool.strides, "dilations": pool.dilations}
     means = e.op("AveragePool", powers, pads=pads, count_include_pad=1, **geometry)
-    sums = e.op("Mul", means, e.like(math.prod(found.kernel)))
+    sums = e.op("Mul", means, e.like(math.prod(pool.kernel)))
     return [sums if p == 1 else e.op("Sqrt", sums) if p == 2 else e.op("Pow", sums, e.like(1 / p))]
 
 

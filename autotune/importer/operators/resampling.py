@@ -31,7 +31,7 @@ SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 SMALL_INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 BY_SCALE = "simple"
-"""ONNX Runtime's name for how ``nearest`` rounds below opset 11: upwards along axes that shrink, else downwards."""
+"""ONNX Runtime's name of the rounding below opset 11: ``nearest`` rounds up along axes that shrink, else down."""
 
 HALFWAY = 1e-6
 """How far from the middle of two pixels a place in fp32 still counts as it, as in ONNX Runtime."""

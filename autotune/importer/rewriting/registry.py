@@ -1,4 +1,4 @@
-"""Which operator is imported how: one table of all rewrites, fusions and converters.
+"""The table of all rewrites, fusions and converters, by operator.
 
 Standard operators without an entry go to Relax's own importer.
 """
@@ -38,7 +38,7 @@ STRAYS = frozenset({"GroupNormalization", "LayerNormalization", "SimplifiedLayer
 
 
 class Role(Enum):
-    """How an entry is used; the value names the pass (``import_passes.py``) that looks it up.
+    """The use of an entry; the value names the pass (``import_passes.py``) that looks it up.
 
     ``FOREIGN`` and ``REWRITE`` replace a node by simpler ones, ``OPEN`` one that reads values of an open size,
     ``FUSE`` a node and those that feed it by fewer; ``CONVERT`` makes Relax of a node, before Relax's own importer.
@@ -53,7 +53,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """What the importer does with an operator.
+    """The importer's treatment of an operator.
 
     Attributes:
         domain: of the operator; empty for ONNX's own and, of those that are converted, the importer's.
@@ -105,7 +105,7 @@ def _registered(role: Role, kinds: Collection[str], domain: str = "") -> Callabl
 
 
 def function_of(role: Role, kind: str, domain: str = "") -> Callable[..., Any] | None:
-    """What is registered for an operator that has one entry at most."""
+    """Return the function that is registered for an operator; None if there is none."""
     entries = ENTRIES.get((role, domain, kind), ())
     return entries[0].function if entries else None
 

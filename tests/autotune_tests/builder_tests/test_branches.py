@@ -25,7 +25,7 @@ def session(model):
 
 
 def read_by(branch):
-    """What the subgraph reads, without its weights."""
+    """Return the inputs that the subgraph reads, without its weights."""
     weights = {tensor.name for tensor in branch.model.graph.initializer}
     return [value.name for value in branch.model.graph.input if value.name not in weights]
 

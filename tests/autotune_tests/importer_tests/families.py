@@ -52,7 +52,7 @@ def _is_short(case: Case, index: int) -> bool:
 def model_of_cases(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """One model of all, which have one opset, and its inputs; names of case k begin with ``k_``.
 
-    Behind every case there is a transposition, so that the model declares no shape that the case makes.
+    A transposition follows every case, so the model declares no shape that the case makes.
     """
     (opset,) = {case.opset for case in cases}
     nodes, inputs, weights, outputs, feed = [], [], [], [], {}

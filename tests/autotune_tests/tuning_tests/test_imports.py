@@ -29,7 +29,7 @@ Imports = Counter[tuple[str, ...]]
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> Imports:
-    """How often each model was imported, by content, shapes, kind of target and precision. Nothing is measured."""
+    """Count imports by content, shapes, kind of target and precision. Nothing is measured."""
     counted: Imports = Counter()
     real = build_request.import_model
 

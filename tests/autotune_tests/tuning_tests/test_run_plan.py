@@ -1,4 +1,4 @@
-"""What was typed is resolved in one place, and what cannot be done is refused there."""
+"""Options are resolved in one place, and refused there if they cannot be met."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TYPED: dict[str, dict[str, Any]] = {
     "shapes": {"shapes": ({"x": (1,)}, {"x": (2,)})},
     "generate": {"generate": Generation()},
 }
-"""How each option of the table is given."""
+"""Every option of the table, as it is given."""
 
 
 def refused() -> set[frozenset[str]]:

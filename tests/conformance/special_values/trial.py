@@ -146,10 +146,10 @@ def allowed(ours: Array, theirs: Array, rule: Rule, large: bool, touched: Array)
 
 
 HUGE = 1e30
-"""What is added to such a number and taken away again is lost."""
+"""An ordinary number that is added to such a number is lost."""
 
 ROUNDING = 1e-5
-"""Of the largest number: what a sum of some dozen may be off by, of which two cancel."""
+"""Allowed error of a sum in which two huge numbers cancel, as a share of the largest."""
 
 
 def _is_huge(array: Array) -> Array:
@@ -157,14 +157,14 @@ def _is_huge(array: Array) -> Array:
 
 
 def _are_near(ours: Array, theirs: Array, inputs: Mapping[str, Array]) -> Array:
-    """Where two outputs differ by roundings of the largest input, such as 3e38 + 2 − 3e38 in another order."""
+    """Whether two outputs differ by roundings of the largest input, as 3e38 + 2 − 3e38 does in another order."""
     largest = max(float(np.max(np.abs(array), where=np.isfinite(array), initial=0)) for array in inputs.values())
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.abs(ours - theirs) <= ROUNDING * largest)
 
 
 def _touched(trial: Trial, cases: Cases, inputs: Mapping[str, Array], special: Callable[[Array], Array]) -> list[Array]:
-    """Where outputs depend on a ``special`` element: of ordinary inputs they differ if that is large or small."""
+    """Return where outputs depend on a ``special`` element: they differ if it is large or small among ordinary ones."""
     rng = np.random.default_rng(0)
 
     def outputs(sign: int) -> list[Array]:

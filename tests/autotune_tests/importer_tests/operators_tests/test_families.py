@@ -131,7 +131,7 @@ def reductions():
 
 
 def old_meanings():
-    """Below opset 13 all axes from one on count as one."""
+    """All axes from ``axis`` on count as one below opset 13."""
     for kind, opset, axis in product(("Hardmax", "Softmax", "LogSoftmax"), (7, 11, 12, 13), (None, 0, 1, 2, -1)):
         if opset > 7 or axis != -1:
             yield Case(kind, [data(2, 3, 4)], [], 1, opset, {} if axis is None else {"axis": axis})

@@ -73,7 +73,7 @@ def has_own(model: onnx.ModelProto) -> bool:
 
 
 def outputs(model: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any] | None:
-    """What ONNX Runtime makes without its optimiser, else ONNX's reference; None where neither can run the model."""
+    """Return the outputs of ONNX Runtime without its optimiser, else of ONNX's reference; None if neither runs it."""
     old = _of_opset(model)
     read = {value.name for value in true_inputs(model.graph)}
     given = {name: value for name, value in feed.items() if name in read}
@@ -108,7 +108,7 @@ def _reference(model: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any]:
 
 
 def differs(ours: Collection[Any], theirs: Collection[Any]) -> str:
-    """What differs between two results, sequences and absent values among them; empty if nothing does."""
+    """Return the difference between two results, sequences and absent values included; empty if there is none."""
     for one, other in zip(ours, theirs, strict=True):
         if isinstance(other, list):
             text = differs(one, other) if len(one) == len(other) else f"{len(one)} for {len(other)} tensors"

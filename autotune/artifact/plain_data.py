@@ -55,8 +55,8 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
     if get_origin(kind) is tuple:
         if kinds[-1] is not Ellipsis:
             return lambda data: tuple(_decoder(own)(item) for own, item in zip(kinds, data, strict=True))
-        each = _decoder(kinds[0])
-        return tuple if each is _as_it_is else lambda data: tuple(map(each, data))
+        item = _decoder(kinds[0])
+        return tuple if item is _as_it_is else lambda data: tuple(map(item, data))
     if type(None) in kinds:
         present = _decoder(kinds[0])
         return lambda data: None if data is None else present(data)

@@ -130,17 +130,17 @@ def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> Fallb
         raise error
     try:
         if isinstance(error, ModelError):
-            found = FallbackPartitions(job)
+            partitions = FallbackPartitions(job)
         else:
             assert job.target is not None
-            found = without_wrong_nodes(job, measurers.of(job.target, options))
+            partitions = without_wrong_nodes(job, measurers.of(job.target, options))
     except AutotuneError as other:
         if str(other) == str(error):
             raise error from None
         raise type(error)(f"{error}; nor can the rest be tuned: {other}") from other
-    if not found.operators:
+    if not partitions.operators:
         raise error
-    return found
+    return partitions
 
 
 def _advice(options: Options) -> str:

@@ -90,9 +90,9 @@ def tiny_open_length(seed: int = 0) -> onnx.ModelProto:
     scores = b.op("MatMul", query, b.op("Transpose", key, perm=[0, 2, 1]))
     shares = b.op("Softmax", b.op("Add", scores, least), axis=-1)
     x = b.op("Add", x, b.op("MatMul", shares, value))
-    each = b.op("Unsqueeze", counts, b.ints(2))
-    total = b.op("ReduceSum", b.op("Mul", x, each), b.ints(1), keepdims=0)
-    number = b.op("Max", b.op("ReduceSum", each, b.ints(1), keepdims=0), b.constant(1.0))
+    columns = b.op("Unsqueeze", counts, b.ints(2))
+    total = b.op("ReduceSum", b.op("Mul", x, columns), b.ints(1), keepdims=0)
+    number = b.op("Max", b.op("ReduceSum", columns, b.ints(1), keepdims=0), b.constant(1.0))
     return b.model(seed, words=x, mean=b.op("Div", total, number))
 
 

@@ -105,8 +105,8 @@ def lp_pool(node: Node, e: Emit) -> list[str] | None:
 @rewrites("Conv", "AveragePool")
 def written_out(node: Node, e: Emit) -> list[str] | None:
     """The operator with its padding in numbers."""
-    found = with_pads(node, e)
-    return None if found is None else [found]
+    padded = with_pads(node, e)
+    return None if padded is None else [padded]
 
 
 def with_pads(node: Node, e: Emit) -> str | None:

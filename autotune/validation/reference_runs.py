@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +86,7 @@ def _reference(model: Model) -> tuple[str, Callable[[Arrays], list[NDArray[Any]]
         import onnxruntime  # optional: an extra
 
         with _refusing():
-            session = _session(model, optimised=True)
+            session = Session(model, optimised=True)
 
         def run(feed: Arrays) -> list[NDArray[Any]]:
             with _refusing():
@@ -218,7 +218,7 @@ class Reference:
             feeds = [{**wide, NOISE: np.array(noise)} for noise in noises] or [wide]
             try:
                 with third_party():
-                    session = _session(model, optimised=False)
+                    session = Session(model, optimised=False)
                     outputs += [session.run(each) for each in feeds]
             except ThirdPartyError as error:
                 raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
@@ -254,47 +254,68 @@ def _has_runtime() -> bool:
 
 
 def _run(model: Model, feed: Arrays, optimised: bool = True) -> list[NDArray[Any]]:
-    return _session(model, optimised).run(feed)
+    return Session(model, optimised).run(feed)
 
 
-@dataclass(frozen=True)
 class Session:
-    """An ONNX Runtime session on the CPU.
+    """ONNX Runtime on one model, opened in the first way in which it opens and runs it.
 
-    Attributes:
-        session: ONNX Runtime's.
-        weights: arrays that it reads, which live as long as it.
+    Without VNNI its fast product of unsigned and signed bytes saturates, which a reference must not. The option against
+    that gives weights one zero point, which block-wise ones may not have; ONNX Runtime fails at it where two signed
+    operands share one (``Attempt to replace the existing tensor``) and, while it runs, at a transposed Gemm of weights
+    with a scale per row. Then VNNI or its unfused operators are as exact.
+
+    Args:
+        optimised: whether to run its optimiser, and more than one thread.
+
+    Raises:
+        ThirdPartyError: if it opens in no way.
     """
 
-    session: Any
-    weights: Mapping[str, NDArray[Any]]
+    def __init__(self, model: Model, optimised: bool) -> None:
+        self._model = model if isinstance(model, LightModel) else light(model)
+        self._one_thread = not optimised
+        ways = [(optimised, True)] if not any(_is_block_wise(node) for node in self._model.proto.graph.node) else []
+        ways += [(optimised, False)] if optimised and VNNI & read_host().flags else []
+        self._ways = [*ways, (False, False)]
+        self._open(0)
 
     def run(self, feed: Arrays) -> list[NDArray[Any]]:
-        """All outputs."""
-        return list(self.session.run(None, feed))
+        """All outputs.
 
-
-def _session(model: Model, optimised: bool) -> Session:
-    """Without VNNI ONNX Runtime's fast product of unsigned and signed bytes saturates: a reference must not.
-
-    The option against that gives weights one zero point, which block-wise ones may not have, and ONNX Runtime fails at
-    it where two signed operands share one (``Attempt to replace the existing tensor``); then VNNI or its unfused
-    operators are as exact.
-    """
-    given = model if isinstance(model, LightModel) else light(model)
-    exact = not any(_is_block_wise(node) for node in given.proto.graph.node)
-    try:
-        with third_party():
-            return _opened(given, optimised, exact, one_thread=not optimised)
-    except ThirdPartyError:
-        if not exact:
+        Raises:
+            ThirdPartyError: if it runs them in no way.
+        """
+        way = self._number, self._session
+        try:
+            return self._run(feed)
+        except ThirdPartyError:
+            self._number, self._session = way  # the feed is refused, which says nothing about the way
             raise
-    with third_party():
-        fast = optimised and bool(VNNI & read_host().flags)
-        return _opened(given, fast, exact=False, one_thread=not optimised)
+
+    def _run(self, feed: Arrays) -> list[NDArray[Any]]:
+        try:
+            with third_party():
+                return list(self._session.run(None, feed))
+        except ThirdPartyError:
+            if self._number + 1 == len(self._ways):
+                raise
+        self._open(self._number + 1)
+        return self._run(feed)
+
+    def _open(self, number: int) -> None:
+        """Open the first way from ``number`` on that opens."""
+        try:
+            with third_party():
+                self._session: Any = _opened(self._model, *self._ways[number], self._one_thread)
+                self._number = number
+        except ThirdPartyError:
+            if number + 1 == len(self._ways):
+                raise
+            self._open(number + 1)
 
 
-def _opened(model: LightModel, optimised: bool, exact: bool, one_thread: bool) -> Session:
+def _opened(model: LightModel, optimised: bool, exact: bool, one_thread: bool) -> Any:
     import onnxruntime  # optional: an extra
 
     options = onnxruntime.SessionOptions()
@@ -308,8 +329,7 @@ def _opened(model: LightModel, optimised: bool, exact: bool, one_thread: bool) -
         options.intra_op_num_threads = 1
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in model.weights.values()]
     options.add_external_initializers([*model.weights], values)
-    opened = onnxruntime.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return Session(opened, model.weights)
+    return onnxruntime.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def _is_block_wise(node: onnx.NodeProto) -> bool:

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import numpy_helper, parser
 
 from autotune.host.machine import read_host
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.onnx_model.light_model import light
 from autotune.validation import reference_runs
 from autotune.validation.reference_runs import Reference, reference_outputs
 from schedules.errors import ModelError
@@ -100,6 +102,39 @@ def test_where_exact_bytes_fail_to_open_something_as_exact_is_run(monkeypatch, f
     monkeypatch.setattr(reference_runs, "read_host", lambda: replace(read_host(), flags=frozenset(flags)))
     assert reference_outputs(inferred(tiny_model()), FEED)[1]
     assert opened == [(True, True, False), (flags == {"avx512_vnni"}, False, False)]
+
+
+SIGNED_ROWS = """<ir_version: 7, opset_import: ["": 13]>
+rows (float[3, 10] x) => (float[3, 5] y) <float s = {0.1}, uint8 z = {128}> {
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    r = Relu(d)
+    e = DequantizeLinear<axis = 0>(w, sw)
+    y = Gemm(r, e, b)
+}"""
+"""ONNX Runtime opens it with exact bytes and fails at its first run: it gives the weights one zero point."""
+
+
+def test_where_exact_bytes_fail_to_run_something_as_exact_is_run():
+    model = parser.parse_model(SIGNED_ROWS)
+    rng = np.random.default_rng(0)
+    arrays = {"w": rng.integers(-127, 128, (10, 5)).astype(np.int8)}
+    arrays |= {"sw": np.full(10, 0.01, np.float32), "b": np.ones(5, np.float32)}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    feed = {"x": rng.standard_normal((3, 10)).astype(np.float32)}
+    with pytest.raises(ThirdPartyError), third_party():
+        reference_runs._opened(light(model), True, True, False).run(None, feed)
+    reference = Reference(model)
+    assert np.allclose(reference.outputs(feed)[1], reference.plain(feed), atol=1e-6)
+
+
+def test_a_feed_that_is_refused_leaves_the_way_as_it_was():
+    session = reference_runs.Session(tiny_model(), optimised=True)
+    before = session._number
+    with pytest.raises(ThirdPartyError):
+        session.run({name: array[:, :1] for name, array in FEED.items()})
+    assert session._number == before
+    assert session.run(FEED)
 
 
 def test_a_model_that_onnx_runtime_refuses_is_told_in_a_line():

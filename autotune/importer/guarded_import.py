@@ -43,6 +43,7 @@ from autotune.importer.generation.caches import add_lengths
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.graph_walk import walk_nodes
+from autotune.importer.onnx_model.loop_states import declare_states
 from autotune.importer.onnx_model.segments import Segment, declare_foreign, refuse_random, split
 from autotune.importer.operators.recurrent_ops import laid_out
 from autotune.importer.program import Program, import_program, simplified
@@ -156,6 +157,7 @@ def cut_model(
             logger.warning("%s", note)
         declare_foreign(model)
         flat = flatten(model)
+        declare_states(flat)
         refuse_random(flat)
         segments = split(flat, partial(_surviving, target=target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]

@@ -158,6 +158,21 @@ def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
+def spelt_booleans(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Vectors of truth values as numbers by a choice: LLVM's writer bounds what is bound to a variable, and fails at a
+    comparison of vectors in it (``IntImm can only take scalar``).
+    """
+
+    def spelt(cast: tirx.Cast) -> tirx.Expr:
+        kind = cast.value.ty.dtype
+        if not str(kind).startswith("bool") or kind.lanes == 1:
+            return cast
+        return tirx.Select(cast.value, tirx.const(1, cast.ty.dtype), tirx.const(0, cast.ty.dtype))
+
+    functions = {name: tvm_ffi.structural_map(func, (tirx.Cast, spelt)) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
 def vectorised(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """``VectorizeLoop``, with vectors of the length that schedules give them.
 
@@ -236,6 +251,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tvm.transform.module_pass(without_checks, opt_level=0, name="WithoutChecks"),
         new.FP8StorageLegalize(),
         tvm.transform.module_pass(with_instructions, opt_level=0, name="WithInstructions"),
+        tvm.transform.module_pass(spelt_booleans, opt_level=0, name="SpeltBooleans"),
         tvm.transform.module_pass(spelt_bf16, opt_level=0, name="SpeltBf16"),
         new.BF16StorageLegalize(),
     ]

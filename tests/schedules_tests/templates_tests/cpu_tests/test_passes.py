@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tvm
-from tvm import s_tir, te
+from tvm import s_tir, te, tirx
 
 from schedules.lower import BASELINE, claim, lower, tvm_target
 from schedules.target import Target
@@ -66,3 +66,31 @@ def test_a_function_that_is_read_twice_is_a_vector_in_both_places() -> None:
     text = str(compiled(lower(func, config, TARGET).mod["main"], "main", tvm_target(TARGET)).mod.inspect_source("ll"))
     assert "@expf" not in text
     assert "<8 x float>" in text
+
+
+TRUTHS = {
+    "less": lambda x, y: x < y,
+    "negated": lambda x, y: tirx.Cast("uint8", x < y) == tirx.const(0, "uint8"),
+    "both": lambda x, y: tirx.all(x < y, y > 0),
+    "whole numbers": lambda x, y: x.astype("int32") == y.astype("int32"),
+}
+USES = {
+    "exp": te.exp,
+    "tanh": te.tanh,
+    "erf": te.erf,
+    "beside others": lambda number: te.exp(te.exp(number * 2 + 1) - number),
+}
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_truth_values_are_numbers_in_vectors(truth: str, use: str, isa: str) -> None:
+    """Functions bind their argument to a variable, whose bounds LLVM's writer asks for."""
+    target = Target("llvm", isa=isa)
+    x, y = te.placeholder((64,), name="x"), te.placeholder((64,), name="y")
+    number = te.compute((64,), lambda i: TRUTHS[truth](x[i], y[i]).astype("float32"), name="number")
+    func = from_te(x, y, te.compute((64,), lambda i: USES[use](number[i]), name="out"))
+    config = claim(func, target).space.initial[0]
+    text = str(compiled(lower(func, config, target).mod["main"], "main", tvm_target(target)).mod.inspect_source("ll"))
+    assert f"<{8 if isa == 'avx2' else 16} x float>" in text

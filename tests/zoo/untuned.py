@@ -1,4 +1,4 @@
-"""``python -m tests.zoo.untuned MODEL [--input NAME:SHAPE]…``: one model, imported whole and built with first guesses.
+"""``python -m tests.zoo.untuned MODEL [NAME:SHAPE]…``: one model, imported whole and built with first guesses.
 
 Kernels are those that a run ships, and nothing is measured. The outputs are compared with ONNX Runtime's, of which one
 run is without its optimisations. Prints the fields of a ``tuned.Tuned`` as one JSON object.

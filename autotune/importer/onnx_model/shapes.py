@@ -24,8 +24,9 @@ NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
 WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
 """What ONNX's inference says where a declared shape is not the one that follows from the inputs."""
 
-OVERFLOW = "Integer overflow"
-"""What ONNX's inference says of integers that it adds, subtracts or multiplies beyond their range."""
+BAD_VALUES = ("Integer overflow", "Invalid rank for")
+"""What ONNX's inference says of values that it adds, subtracts, multiplies or divides: of integers beyond their range,
+and of a column beside a row, for it takes all values for vectors. The shapes may be right."""
 
 OWN_DOMAIN = "tune"
 """Domain of operators that exist only inside the importer."""
@@ -192,14 +193,18 @@ def _infer(model: onnx.ModelProto, name: str, strict: bool) -> onnx.ModelProto:
         try:
             return _inferred(model, strict, values=True)
         except InferenceError as error:
-            if OVERFLOW not in str(error):
+            if not _is_of_values(error):
                 raise
-        return _inferred(model, strict, values=False)  # such constants wrap around when they are folded
+        return _inferred(model, strict, values=False)  # such constants are computed when they are folded
     except InferenceError as error:
         text = _inference_text(error)
         raise ModelError(f"{name}: shapes do not fit: {text}; check --input and the model") from error
     except (ValueError, RuntimeError) as error:  # an element type that does not exist, for one
         raise ModelError(f"{name} is not a valid ONNX model: {first_line(error)}; export the model again") from error
+
+
+def _is_of_values(error: InferenceError) -> bool:
+    return any(sign in str(error) for sign in BAD_VALUES)
 
 
 def _inferred(model: onnx.ModelProto, strict: bool, values: bool) -> onnx.ModelProto:
@@ -209,7 +214,7 @@ def _inferred(model: onnx.ModelProto, strict: bool, values: bool) -> onnx.ModelP
     except InferenceError as error:
         # Complaints from inside an operator's own function body are onnx's (MeanVarianceNormalization has one at every
         # opset), not the model's: such shapes stay unknown and are checked when the body is expanded.
-        if (strict and str(error).count("Inference error(s)") == 1) or OVERFLOW in str(error):
+        if (strict and str(error).count("Inference error(s)") == 1) or _is_of_values(error):
             raise
     return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=values)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, parser
 
 from autotune.importer.onnx_model.shapes import (
     SKELETON_ELEMENTS,
@@ -87,3 +87,22 @@ def test_a_constant_that_is_an_output_has_its_own_shape(count):
     model.graph.output.append(value("c", ("found",)))
     infer_shapes(model, "m")
     assert shape_text(model.graph.output[1].type.tensor_type.shape) == str(count)
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("element", ["float", "int64"])
+def test_constants_of_a_column_beside_a_row_have_shapes(kind, element):
+    """ONNX's inference takes the values of all tensors for vectors, and refuses those of unequal lengths."""
+    graph = f"""<ir_version: 8, opset_import: ["": 17]>
+    g ({element}[4, 3] x) => ({element}[4, 3] y) <{element}[4] a = {{1, 2, 3, 4}}, {element}[3] b = {{1, 2, 3}},
+    int64[1] last = {{-1}}, {element}[4] c = {{2, 2, 2, 2}}>
+    {{ d = {kind}(a, c)
+       column = Unsqueeze(d, last)
+       table = {kind}(column, b)
+       y = Add(x, table) }}"""
+    model = parser.parse_model(graph)
+    infer_shapes(model, "model")
+    shapes = {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.value_info
+    }
+    assert shapes["table"] == [4, 3]

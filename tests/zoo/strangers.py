@@ -133,6 +133,7 @@ SWAPPED = frozenset(
         "T5EncoderModel",
         "EncodecModel",
         "CanineModel",
+        "PatchTSTModel",
     },
 )
 """Models that the exporter whose turn it is cannot write, but the other one can."""

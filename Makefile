@@ -31,7 +31,7 @@ BENCH ?= squeezenet resnet50
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs screenshots clean
+.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs site screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -79,10 +79,11 @@ sanitize: $(STAMP)  ## the core of sessions and C libraries under address, undef
 soak: $(STAMP)  ## runs, resumes and sessions while disk, memory and clock misbehave: make soak MINUTES=120
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-check: $(STAMP)  ## ruff (lint and format), mypy --strict, and whether the docs say which figures are older than their code
+check: $(STAMP)  ## ruff (lint and format), mypy --strict, stamps of the pages' figures, and sentences that are too long
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tests.evidence check
+	$(BIN)/python -m tests.docs sentences
 	$(BIN)/mypy --strict $(addprefix -p ,$(PACKAGES))
 
 conformance: $(STAMP)  ## ONNX's node suite, some minutes; rewrites docs/conformance.md
@@ -123,11 +124,16 @@ bench-guard: $(STAMP)  ## this tree against another commit in turn, artifacts an
 cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code for sm_80 and sm_90, inspected; needs no GPU
 	$(BIN)/python -m research.gpu.cubins
 
-docs: $(STAMP)  ## the references, from help, docstrings and provoked errors, and the README's table, from docs/benchmarks.md
+docs: $(STAMP)  ## the references, from help and docstrings, the golden list of errors, and the README's table, from docs/benchmarks.md
 	$(BIN)/typer autotune.cli.main utils docs --name tune --title "Command line" --output docs/cli.md
 	$(BIN)/python -m tests.docs api docs/api.md
-	$(BIN)/python -m tests.docs errors docs/errors.md
+	$(BIN)/python -m tests.docs errors tests/golden/errors.md
 	$(BIN)/python -m tests.docs figures README.md docs/benchmarks.md
+
+site: $(STAMP)  ## these pages as a website in build/site, readable offline; a dead link is an error
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@! grep -rnE --include='*.html' '<(script|link|img)[^>]*(src|href)="https?://' build/site
 
 screenshots: $(STAMP)  ## the pictures of the README, from the artifact that `make tune` makes; needs Chromium
 	$(BIN)/python -m tests.docs screenshots $(ARTIFACT) docs/images

@@ -146,11 +146,3 @@ def test_the_figures_are_those_of_the_benchmarks():
     made = with_figures(README, (ROOT / "docs" / "benchmarks.md").read_text())
     assert made == README, "the table of README.md is out of date; run 'make docs'"
     assert len(re.findall(r"^\|.*\*\*\d", README, re.MULTILINE)) >= 3
-
-
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
-def test_links_lead_somewhere(page):
-    path = ROOT / page
-    prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
-        assert link.startswith("https://") or (path.parent / link).exists(), link

@@ -1,7 +1,7 @@
 """``python -m tests.docs api FILE`` writes the reference, ``… screenshots ARTIFACT FOLDER`` the pictures.
 
-``… figures README PAGE`` copies figures of the page of benchmarks into the README's table, and ``… errors FILE``
-provokes every error it lists and writes what was said.
+``… figures README PAGE`` copies figures of the page of benchmarks into the README's table, ``… errors FILE`` provokes
+every error it lists and writes what was said, and ``… sentences`` names pages whose sentences are too long.
 """
 
 import sys
@@ -25,6 +25,10 @@ def main(what: str, *places: str) -> None:
 
         with tempfile.TemporaryDirectory() as folder:
             Path(places[0]).write_text(page_of_errors(Path(folder)))
+    elif what == "sentences":
+        from tests.docs.sentences import check
+
+        sys.exit(check())
     elif what == "screenshots":
         from tests.docs.screenshots import draw
 

@@ -6,15 +6,20 @@ import re
 from collections.abc import Iterator
 
 MODELS = ("ResNet-50", "SqueezeNet", "Inception v1", "VGG-19", "ShuffleNet", "encoder", "MLP", "QDQ CNN")
-ENGINES = {"ours": "ours", "onnx": "ONNX Runtime", "openvino": "OpenVINO"}
-"""How a column of the page begins, without what is no letter → its name in the README."""
+ENGINES = {
+    "ours": "`tune`, fp32",
+    "onnx": "ONNX Runtime",
+    "openvinoms": "OpenVINO, fp32",
+    "openvinodefault": "OpenVINO's default (bf16, int8)",
+}
+"""How a column of the page begins, letters alone → its name in the README."""
 
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 
 
 def with_figures(readme: str, benchmarks: str) -> str:
     """``readme`` with its table made anew from the text of docs/benchmarks.md; the fastest of every row is bold."""
-    lines = ["| model | seconds of `tune run` | " + " | ".join(ENGINES.values()) + " |", "|---|---|" + "---|" * len(ENGINES)]
+    lines = ["| model | `tune run`, s | " + " | ".join(ENGINES.values()) + " |", "|---|---|" + "---|" * len(ENGINES)]
     for model in MODELS:
         row = next((row for row in rows(benchmarks) if plain(row["model"]) == plain(model)), None)
         if row is None:

@@ -1,9 +1,8 @@
-"""``python -m tests.evidence run|mark|check|status [SECTION…]``: renew the docs' figures, or say how old they are.
+"""``python -m tests.evidence run|mark|check|status [SECTION…]``: renew the figures of the user pages, or list their age.
 
 ``run`` runs the commands of all claims, or of those whose section contains one of the words, one after another on an
-otherwise idle machine; the output of each is kept in build/evidence. ``mark`` runs nothing: it notes below the headings
-whose code has changed since. ``check`` names the pages that ``mark`` would change. ``status`` prints a line for every
-claim.
+otherwise idle machine; the output of each is kept in build/evidence. ``mark`` runs nothing: it writes the line of every
+claim below its heading. ``check`` names the pages that ``mark`` would change. ``status`` prints a line for every claim.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tests.evidence.ledger import ROOT, Claim, code_digest, marked, pages, read_ledger, renewed, write_ledger
+from tests.evidence.ledger import ROOT, Claim, marked, pages, read_ledger, release, renewed, write_ledger
 
 OUTPUTS = Path("build/evidence")
 
@@ -62,12 +61,11 @@ def run(claim: Claim) -> Claim | None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     today = datetime.date.today().isoformat()
-    digest = code_digest(claim.code)
-    return replace(claim, commit=commit.stdout.strip(), date=today, machine=machine(), digest=digest)
+    return replace(claim, version=f"{release()}+{commit.stdout.strip()}", date=today, machine=machine())
 
 
 def unmarked(claims: Sequence[Claim]) -> dict[Path, str]:
-    """Pages on which a claim's line is not true any more, with the text that is."""
+    """Return the pages on which a claim's line is missing or different, with the right text."""
     found = {}
     for page in pages():
         text = (ROOT / page).read_text()
@@ -87,14 +85,14 @@ def check(claims: Sequence[Claim]) -> int:
     """Name the pages to be marked; 1 if there are any."""
     pages_left = unmarked(claims)
     for page in pages_left:
-        print(f"{page}: figures are older than their code; run 'make evidence ACTION=mark'", file=sys.stderr)
+        print(f"{page}: differs from its claims; run 'make evidence ACTION=mark'", file=sys.stderr)
     return 1 if pages_left else 0
 
 
 def status(claims: Sequence[Claim]) -> None:
     """One line per claim."""
     for claim in claims:
-        state = "current" if claim.is_current() else "older than its code"
+        state = "this release" if claim.version.startswith(release()) else claim.version or "constants of the code"
         lacks = lacking(claim.needs)
         print(f"{claim.section}: {state}; {claim.date or 'no date'}{f'; lacks {lacks} here' if lacks else ''}")
 
@@ -119,12 +117,8 @@ def main() -> int:
                 failed += [] if made else [claim.section]
                 claims[claims.index(claim)] = made or claim
                 write_ledger(claims)
-        measured = [claim for claim in chosen if claim.is_measured]
-        left = {
-            claim.section: f"needs {lacking(claim.needs)}" if claim.command else "has no command"
-            for claim in measured
-            if not claim.command or lacking(claim.needs)
-        }
+        measured = [claim for claim in chosen if claim.command]
+        left = {claim.section: f"needs {lacking(claim.needs)}" for claim in measured if lacking(claim.needs)}
         print(f"{len(measured) - len(left) - len(failed)} of {len(measured)} claims renewed")
         for section, why in left.items():
             print(f"  left: {section} {why}")

@@ -1,37 +1,37 @@
-"""The ledger of claims: which command made the figures of a section of the documentation, of which code, where, when.
+"""The ledger of claims: which command measured the figures of a user page, with which version, where and when.
 
-``docs/claims.toml`` holds a table ``[[claim]]`` for every section of README.md and docs/*.md that states a measured
-figure. Below the section's heading stands a line that is made from its claim, so that a reader sees the date as well.
+``docs/claims.toml`` holds a table ``[[claim]]`` for every section of README.md and docs/*.md that states a figure. Below
+the section's heading stands a line made from its claim. Lab notes (docs/lab) name their own machines and commits.
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LEDGER = Path("docs/claims.toml")
 
-FIGURE = re.compile(r"\d[\d,.]*\s?(?:ms|µs|s|×|%|GFLOPS|GB/s|MB|MiB|records/s|times)(?![\w/])")
+FIGURE = re.compile(r"(?<![\w.,])\d[\d,.]*\s?(?:ms|µs|s|×|%|GFLOPS|GB/s|MB|MiB|records/s|times)(?![\w/])")
 """What counts as a figure: a number with one of these units."""
 
 GENERATED = ("docs/cli.md", "docs/api.md")
 """Pages made from help and docstrings: they describe, and measure nothing."""
 
+NIGHT_S = 10 * 3600
+"""Seconds that all commands together may take."""
+
 _HEADING = re.compile(r"#+ (.*)")
-_MARK = "*Evidence: "
+_MARK = "*Measured at "
 
 HEADER = """\
-# Where the figures of README.md and docs/ come from: a claim for every section that states a measured figure.
-# `make evidence` runs the commands and renews commit, date, machine and digest; `make evidence ACTION=mark` only notes
-# whose code has changed. tests/evidence says what the fields mean.
+# Where the figures of README.md and docs/*.md come from: a claim for every section that states one.
+# `make evidence` runs the commands and renews version, date, machine and figures; `make evidence ACTION=status` lists the
+# claims that were measured with another version. tests/evidence says what the fields mean.
 """
 
 
@@ -40,27 +40,22 @@ class Claim:
     """The evidence of one section.
 
     Attributes:
-        section: file and heading, such as ``docs/duet.md#Figures``.
-        command: makes the figures; empty where none was kept, or, with no date, where the figures are constants of the
-            code, which need no measuring.
-        code: files and patterns that the figures depend on.
+        section: file and heading, such as ``docs/branches.md#When it pays``.
+        command: measures the figures; empty where the figures are constants of the code.
         seconds: how long the command takes, about.
-        needs: what the command needs beside a CPU, such as ``gpu``; empty for nothing.
-        commit, date, machine: of the last run; of figures older than the ledger, the commit that wrote them, and its
-            day. Empty where it was never noted.
-        digest: of the code at that run.
+        needs: what the command needs besides a CPU, such as ``gpu``; empty for nothing.
+        version: version of the program in the last run, with its commit, such as ``0.1.0+4bead28``; empty for constants.
+        date, machine: day and machine of the last run.
         figures: pairs of patterns with one group each: where the command's output has a figure, and where the section.
     """
 
     section: str
-    command: str
-    code: tuple[str, ...]
+    command: str = ""
     seconds: int = 0
     needs: str = ""
-    commit: str = ""
+    version: str = ""
     date: str = ""
     machine: str = ""
-    digest: str = ""
     figures: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -73,66 +68,22 @@ class Claim:
         """The section's heading."""
         return self.section.partition("#")[2]
 
-    def is_current(self, root: Path = ROOT) -> bool:
-        """Whether the code is what it was when the figures were made."""
-        return not self.is_measured or self.digest == code_digest(self.code, root)
-
     @property
-    def is_measured(self) -> bool:
-        """Whether the figures were measured; else they are constants of the code."""
-        return bool(self.command or self.date)
-
-    def mark(self, root: Path = ROOT) -> str:
-        """The line below the section's heading."""
-        if not self.is_measured:
-            return f"{_MARK}constants of the code.*"
-        made = ", ".join(part for part in (self.date, self.machine, self.commit and f"code {self.commit}") if part)
-        age = "" if self.is_current(root) else "; the code has changed since"
-        return f"{_MARK}{made or 'no run noted'}{age}{'' if self.command else '; its command was not kept'}.*"
+    def mark(self) -> str:
+        """The line below the section's heading; empty for constants of the code."""
+        made = ", ".join(part for part in (self.version, self.date, self.machine) if part)
+        return f"{_MARK}{made}.*" if self.version else ""
 
 
-def code_digest(patterns: Iterable[str], root: Path = ROOT) -> str:
-    """Hash of all files that match: of their contents, of Python files without comments, documentation and layout.
-
-    Raises:
-        ValueError: if a pattern matches no file.
-    """
-    found: set[Path] = set()
-    for pattern in patterns:
-        files = {path for path in root.glob(pattern) if path.is_file() and "__pycache__" not in path.parts}
-        if not files:
-            raise ValueError(f"no file matches {pattern!r}: name the claim's code anew")
-        found |= files
-    sha = hashlib.sha256()
-    for path in sorted(found):
-        sha.update(path.relative_to(root).as_posix().encode() + b"\0" + _meaning(path, path.stat().st_mtime_ns) + b"\0")
-    return sha.hexdigest()[:16]
-
-
-@cache
-def _meaning(path: Path, changed_ns: int) -> bytes:
-    """What a file says to a machine; ``changed_ns`` tells one version from another."""
-    del changed_ns
-    text = path.read_bytes()
-    if path.suffix != ".py":
-        return text
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):  # a lambda's is one expression
-            node.body = [each for each in body if not _is_documentation(each)]  # type: ignore[attr-defined]
-    return ast.dump(tree).encode()
-
-
-def _is_documentation(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def release(root: Path = ROOT) -> str:
+    """The version of the program."""
+    return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
 
 
 def read_ledger(root: Path = ROOT) -> list[Claim]:
     """The claims in the file's order."""
     entries = tomllib.loads((root / LEDGER).read_text())["claim"]
-    lists = {"code": tuple, "figures": lambda pairs: tuple((found, stated) for found, stated in pairs)}
-    return [Claim(**{name: lists.get(name, lambda x: x)(value) for name, value in entry.items()}) for entry in entries]
+    return [Claim(**{**entry, "figures": tuple(map(tuple, entry.get("figures", ())))}) for entry in entries]
 
 
 def write_ledger(claims: Iterable[Claim], root: Path = ROOT) -> None:
@@ -176,13 +127,13 @@ def stated(root: Path = ROOT) -> list[str]:
         f"{page.as_posix()}#{heading}"
         for page in pages(root)
         for heading, lines in sections((root / page).read_text())
-        if any(FIGURE.search(line) for line in lines if not line.startswith(_MARK))
+        if any(FIGURE.search(re.sub(r"`[^`]*`", "", line)) for line in lines if not line.startswith(_MARK))
     ]
 
 
-def marked(text: str, claims: Iterable[Claim], root: Path = ROOT) -> str:
+def marked(text: str, claims: Iterable[Claim]) -> str:
     """A page's text with the line of each of its ``claims`` below the heading."""
-    lines = {claim.heading: claim.mark(root) for claim in claims}
+    lines = {claim.heading: claim.mark for claim in claims if claim.mark}
     made, fenced, old = list[str](), False, iter(text.splitlines())
     for line in old:
         if line.startswith(_MARK):

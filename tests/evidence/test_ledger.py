@@ -1,4 +1,4 @@
-"""The ledger covers every figure of the documentation, and says of each whether its code has changed since."""
+"""The ledger covers every figure of the user pages, and says with which version each was measured."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from tests.evidence.__main__ import unmarked
 from tests.evidence.ledger import (
+    NIGHT_S,
     ROOT,
     Claim,
-    code_digest,
     marked,
     pages,
     read_ledger,
@@ -29,82 +29,66 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("# Name\n\nSee docs.\n")
     (tmp_path / "docs/speed.md").write_text(PAGE)
-    (tmp_path / "code.py").write_text("x = 1\n")
+    (tmp_path / "docs/lab").mkdir()
+    (tmp_path / "docs/lab/2026-01-02-speed.md").write_text(PAGE)
     return tmp_path
 
 
-def claim(root: Path) -> Claim:
-    return Claim("docs/speed.md#Speed", "measure", ("code.py",), commit="abc", digest=code_digest(("code.py",), root))
+CLAIM = Claim("docs/speed.md#Speed", "measure", version="0.1.0+abc", date="2026-01-02", machine="a CPU")
 
 
 def test_every_section_with_a_figure_has_a_claim() -> None:
     assert sorted(set(stated()) - {each.section for each in read_ledger()}) == []
 
 
-def test_every_claim_has_a_section_and_code() -> None:
+def test_every_claim_has_a_section_and_a_command_or_constants() -> None:
     headings = {
         f"{page.as_posix()}#{heading}" for page in pages() for heading, _ in sections((ROOT / page).read_text())
     }
     for each in read_ledger():
         assert each.section in headings
-        assert code_digest(each.code)
+        assert bool(each.command) == bool(each.version) == bool(each.date), each.section
+
+
+def test_all_commands_run_within_a_night() -> None:
+    seconds = {each.command: each.seconds for each in read_ledger()}  # a command may stand behind several sections
+    assert 0 < sum(seconds.values()) <= NIGHT_S
 
 
 def test_pages_say_how_old_their_figures_are() -> None:
     assert not list(unmarked(read_ledger())), "run 'make evidence ACTION=mark'"
 
 
-def test_words_about_the_code_are_no_part_of_it(root: Path) -> None:
-    was = code_digest(("code.py",), root)
-    (root / "code.py").write_text('"""What x is."""\n\nx = 1  # one\n"""Documented."""\n')
-    assert code_digest(("code.py",), root) == was
-    (root / "code.py").write_text("x = 1.0\n")
-    assert code_digest(("code.py",), root) != was
-
-
-def test_a_section_with_a_figure_is_found_and_code_blocks_are_not(root: Path) -> None:
+def test_a_section_with_a_figure_is_found_but_neither_code_blocks_nor_lab_notes_are(root: Path) -> None:
     assert stated(root) == ["docs/speed.md#Speed"]
 
 
-def test_changed_code_is_noticed(root: Path) -> None:
-    assert claim(root).is_current(root)
-    (root / "code.py").write_text("x = 2\n")
-    late = replace(claim(root), digest="0" * 16)
-    assert not late.is_current(root)
-    assert "the code has changed since" in late.mark(root)
+def test_constants_get_no_line() -> None:
+    assert Claim("docs/speed.md#Speed").mark == ""
+    assert CLAIM.mark == "*Measured at 0.1.0+abc, 2026-01-02, a CPU.*"
 
 
-def test_constants_and_lost_commands_are_told_apart(root: Path) -> None:
-    assert Claim("docs/speed.md#Speed", "", ("code.py",)).mark(root) == "*Evidence: constants of the code.*"
-    assert "its command was not kept" in Claim("docs/speed.md#Speed", "", ("code.py",), date="2026-11-21").mark(root)
+def test_marking_twice_changes_nothing() -> None:
+    once = marked(PAGE, [CLAIM])
+    assert CLAIM.mark in once.splitlines()
+    assert marked(once, [CLAIM]) == once
+    assert marked(once, []) == PAGE
 
 
-def test_a_pattern_without_files_is_an_error(root: Path) -> None:
-    with pytest.raises(ValueError, match=r"no file matches 'gone\.py'"):
-        code_digest(("gone.py",), root)
-
-
-def test_marking_twice_changes_nothing(root: Path) -> None:
-    once = marked(PAGE, [claim(root)], root)
-    assert "*Evidence: code abc.*" in once.splitlines()
-    assert marked(once, [claim(root)], root) == once
-    assert marked(once, [], root) == PAGE
-
-
-def test_figures_are_taken_from_the_output(root: Path) -> None:
-    made = replace(claim(root), figures=((r"median ([\d.]+)", r"takes ([\d.]+) ms"),))
+def test_figures_are_taken_from_the_output() -> None:
+    made = replace(CLAIM, figures=((r"median ([\d.]+)", r"takes ([\d.]+) ms"),))
     assert "It takes 9.75 ms." in renewed(PAGE, made, "median 9.75 ms\n")
     with pytest.raises(ValueError, match="the output has nothing"):
         renewed(PAGE, made, "no figure")
 
 
-def test_a_figure_is_only_replaced_in_its_own_section(root: Path) -> None:
-    made = replace(claim(root), section="docs/speed.md#Rest", figures=((r"median ([\d.]+)", r"takes ([\d.]+) ms"),))
+def test_a_figure_is_only_replaced_in_its_own_section() -> None:
+    made = replace(CLAIM, section="docs/speed.md#Rest", figures=((r"median ([\d.]+)", r"takes ([\d.]+) ms"),))
     with pytest.raises(ValueError, match="the section has nothing"):
         renewed(PAGE, made, "median 9.75 ms\n")
 
 
 def test_the_ledger_is_read_as_it_was_written(root: Path) -> None:
-    claims = [replace(claim(root), figures=((r"a\d", r"b (\d)"),)), Claim("README.md#Name", "", ("code.py",))]
+    claims = [replace(CLAIM, figures=((r"a\d", r"b (\d)"),)), Claim("README.md#Name")]
     write_ledger(claims, root)
     assert read_ledger(root) == claims

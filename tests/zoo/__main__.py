@@ -105,10 +105,10 @@ def strangers_page(known: Mapping[str, Outcome]) -> str:
     lines = [
         "# Models of other architectures",
         "",
-        "Fresh exports of architectures that neither the zoo nor the tests contain (`tests/zoo/strangers.py`): models",
-        "of timm, models of transformers of real widths and few layers, and small networks of other fields.",
-        "Weights are random. Each is imported whole, built with first guesses as `--effort instant` builds it, and",
-        "compared with ONNX Runtime on two random inputs. Made by `make strangers`.",
+        "These are fresh exports of architectures that neither the zoo nor the tests contain: models of timm, models of",
+        "transformers with real widths and few layers, and small networks of other fields. Weights are random. Each is",
+        "imported, built with first guesses as `--effort instant` builds it, and compared with ONNX Runtime on two random",
+        "inputs. `make strangers` makes this page.",
         "",
         "| models | imported whole | right | right with `--fallback onnxruntime` | refused | wrong |",
         "|---|---|---|---|---|---|",
@@ -137,23 +137,21 @@ def page(known: Mapping[str, Outcome]) -> str:
     lines = [
         "# Models that people have",
         "",
-        "Fresh exports with random weights (`tests/zoo/exports.py`: PyTorch's TorchScript exporter, `.ts`, its newer",
-        "one, `.dyn`, and skl2onnx), some of them as ONNX Runtime's quantisers and optimiser leave them",
-        "(`tests/zoo/quantised.py`), and trained models of public packages (`tests/zoo/shipped.py`). Each is imported",
-        "in a process of its own, as `tune tasks` does, tuned and verified by `tune run` with an empty log, and run in",
-        "turn with ONNX Runtime and OpenVINO, in fp32 (or int8), on the same threads. Made by `python -m tests.zoo`,",
-        "as `make zoo` does.",
+        "These are fresh exports with random weights and trained models of public packages. The exports come from",
+        "PyTorch's TorchScript exporter (`.ts`), its newer one (`.dyn`) and skl2onnx, some of them quantised or optimised",
+        "by ONNX Runtime. Each model is imported, tuned and verified by `tune run` with an empty log. It then runs in turn",
+        "with ONNX Runtime and OpenVINO, in fp32 or int8, on the same threads. `make zoo` makes this page.",
         "",
         "| models | imported whole | with `--fallback onnxruntime` | refused | crash or hang |",
         "|---|---|---|---|---|",
         f"| {len(outcomes)} | {counts['whole']} | {counts['fallback']} | {counts['refused']} | {counts['crash']} |",
         "",
-        f"Of {len(made)} that were tuned ({efforts}), {right} are right, and {compared} were compared. {ahead(made)}",
+        f"{right} of {len(made)} tuned models ({efforts}) match ONNX Runtime, and {compared} were compared. {ahead(made)}",
         "",
-        "*Import s*: from the start of the process to the tasks, or to the refusal of the whole. *Peak MB*: of the",
-        "larger of the two processes that import. Open shapes were those of the command that the refusal suggests.",
-        "*Run s*: the whole command `tune run`. *CPUs apart*: nanoseconds that a cache line took from one CPU to the",
-        "other before the comparison and after it ([why](measuring.md#cores-that-are-near-or-far)).",
+        "- *Import s*: from the start of the process to the tasks or the refusal. *Run s*: the entire `tune run`.",
+        "- *Peak MB*: the larger of the two processes that import.",
+        "- *CPUs apart*: nanoseconds that a cache line took from one CPU to the other, before and after the comparison",
+        "  ([why](measuring.md#what-disturbs-a-timing)).",
         "",
         f"| {' | '.join(COLUMNS)} |",
         "|---" * len(COLUMNS) + "|",
@@ -183,12 +181,12 @@ def ahead(made: Iterable[Mapping[str, Any]]) -> str:
         return ""
     large = [speed for speed, ms in least if ms >= LARGE_MS]
     words = (
-        f"{sum(speed >= 1 for speed, _ in least)} of {len(least)} are as fast as the better of both; over it"
-        f" {statistics.geometric_mean(speed for speed, _ in least):.2f} in the geometric mean"
+        f"{sum(speed >= 1 for speed, _ in least)} of {len(least)} are at least as fast as the better of both:"
+        f" {statistics.geometric_mean(speed for speed, _ in least):.2f} times in the geometric mean"
     )
     if large:
         mean = statistics.geometric_mean(large)
-        words += f", and {mean:.2f} of the {len(large)} that take {LARGE_MS} ms and more"
+        words += f", and {mean:.2f} times for the {len(large)} that take at least {LARGE_MS} ms"
     return words + "."
 
 

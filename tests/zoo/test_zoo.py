@@ -42,7 +42,7 @@ def test_a_model_is_tuned_and_verified_by_the_commands(tmp_path):
     assert made.right
     assert made.tuned_ms > 0
     text = page({"a": Outcome("a", "whole", tuned=vars(made))})
-    assert "Of 1 that were tuned (`--effort instant`), 1 are right, and 0 were compared." in text
+    assert "1 of 1 tuned models (`--effort instant`) match ONNX Runtime, and 0 were compared." in text
     assert f"| {made.seconds:.0f} | {made.tuned_ms:.3g} | – | – | – |" in text
 
 
@@ -71,8 +71,8 @@ def test_the_page_counts_who_is_as_fast_as_the_better_of_both():
     text = page({name: Outcome(name, "whole", tuned=vars(each)) for name, each in made.items()})
     assert "| 7 | 2 | 2.00 | 4.00 | 40, 190 |" in text
     assert "| 0 | 0.1 | 0.50 | – | – |" in text
-    words = "1 of 2 are as fast as the better of both; over it 1.00 in the geometric mean"
-    assert f"{words}, and 2.00 of the 1 that take 0.2 ms and more." in text
+    words = "1 of 2 are at least as fast as the better of both: 1.00 times in the geometric mean"
+    assert f"{words}, and 2.00 times for the 1 that take at least 0.2 ms." in text
     assert ahead([]) == ""
 
 

@@ -23,8 +23,8 @@ def page(guessed: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
     lines = [
         "# Conformance",
         "",
-        "ONNX's own node suite (`onnx.backend.test`), each case through the importer and the builder and run from its",
-        f"artifact, compared with the suite's expected outputs. onnx {onnx.__version__}; made by `make conformance`.",
+        "Every case of ONNX's node suite (`onnx.backend.test`) is imported, built and run from its artifact. Results are",
+        f"compared with the suite's expected outputs. onnx {onnx.__version__}; made by `make conformance`.",
         "",
         "| cases | pass | refused by name | wrong | crash | hang | refused without a name |",
         "|---|---|---|---|---|---|---|",
@@ -36,21 +36,18 @@ def page(guessed: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
         "",
         "How to read it:",
         "",
-        "- Kernels are built as `tune run` ships them: with the first guess of their template, as assembly where the",
-        "  template writes it. The suite's tensors are so small that hardly any template does.",
-        "- A static compiler needs to know what decides shapes. Inputs such as Reshape's shape or a reduction's axes",
-        f"  are made constants of the model first (`conformance/onnx_nodes/shaping.py`): so in {constants} cases.",
-        "- Tolerances are the suite's (rtol 1e-3, atol 1e-7; bfloat16 two roundings). fp16 gets two as well: the",
-        "  expected outputs were rounded after every step of NumPy's. The two inverse DFT cases get atol 1e-6: their",
-        "  expected zeros are 2e-7.",
+        "- Kernels have the first guess of their template. Most tensors of the suite are too small for any template.",
+        "- Inputs that decide shapes, such as Reshape's shape, are made constants of the model first",
+        f"  (`conformance/onnx_nodes/shaping.py`). {constants} cases need this.",
+        "- Tolerances are the suite's: rtol 1e-3, atol 1e-7. bfloat16 and fp16 get two roundings. The two inverse DFT",
+        "  cases get atol 1e-6, because their expected zeros are 2e-7.",
         "- *Refused* means one sentence that names the operator; nothing is built.",
-        "- Out-of-range indices (`Gather`, `ScatterND` …) are an error in ONNX. Kernels use the nearest index",
-        "  instead, and constant ones are refused",
+        "- Out-of-range indices are an error in ONNX. Kernels use the nearest index, and constant ones are refused",
         "  ([correctness](correctness.md#integers-casts-and-indices-at-their-ends)).",
     ]
     if tuned:
         lines += ["", *_tuned_lines(guessed, tuned)]
-    lines += ["", "## By operator", "", "A case that holds an operator's function body counts for that operator.", ""]
+    lines += ["", "## By operator", "", "A case with an operator's function body counts for that operator.", ""]
     lines += ["| operator | cases | pass | not passed |", "|---|---|---|---|", *_rows(guessed.values())]
     lines += ["", "## What is refused, and why", "", *_refusals(guessed.values())]
     return "\n".join(lines) + "\n"

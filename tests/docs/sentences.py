@@ -1,0 +1,85 @@
+"""``python -m tests.docs sentences``: how long the sentences of the user pages are, and which docstrings lack a subject."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
+
+MOST_MEAN, MOST_P90 = 18.0, 28
+"""Words per sentence of a page."""
+
+SHOWN = 8
+"""Sentences that are printed for a page that fails, longest first."""
+
+GENERATED = ("cli.md", "api.md", "errors.md")
+"""Made from help, docstrings and provoked errors; the docstrings are checked at their source."""
+
+
+def user_pages(root: Path = ROOT) -> list[Path]:
+    """Return README and every written page of the site: neither generated ones nor lab notes."""
+    return [root / "README.md", *(path for path in sorted((root / "docs").glob("*.md")) if path.name not in GENERATED)]
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a page without its code, tables, headings, stamps and link targets."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"<!--.*?-->|<[^>\n]+>", "", text, flags=re.DOTALL)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "code", text)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        lines = [line for line in paragraph.splitlines() if not re.match(r"\s*(?:\||#)|    |\*Measured ", line)]
+        words = re.sub(r"^\s*(?:[-*]|\d+\.) ", "", " ".join(lines))
+        words = " ".join(words.replace("*", "").split())
+        yield from (sentence for sentence in re.split(r"(?<=[.!?])[)\"]? +(?=\S)", words) if word_count(sentence))
+
+
+def word_count(sentence: str) -> int:
+    """Return how many of a sentence's words hold a letter or a digit."""
+    return sum(bool(re.search(r"\w", word)) for word in sentence.split())
+
+
+def long_pages(root: Path = ROOT) -> list[str]:
+    """Return a complaint for every page whose sentences are too long, with the longest ones."""
+    complaints = []
+    for path in user_pages(root):
+        found = sorted(sentences(path.read_text()), key=word_count)
+        counts = [word_count(sentence) for sentence in found] or [0]
+        mean, p90 = statistics.mean(counts), counts[int(0.9 * (len(counts) - 1))]
+        if mean > MOST_MEAN or p90 > MOST_P90:
+            longest = "".join(f"\n    {word_count(sentence)}: {sentence}" for sentence in found[: -SHOWN - 1 : -1])
+            complaints.append(f"{path.relative_to(root)}: {mean:.1f} words a sentence, p90 {p90}{longest}")
+    return complaints
+
+
+def weak_openings(root: Path = ROOT) -> list[str]:
+    """Return every docstring whose first line starts with "Of" or "As ``" in place of a subject or a verb."""
+    complaints = []
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                text = _documentation(node)
+                if text and re.match(r"(?:Of|As ``)(?:\W|\b)", text):
+                    first = text.strip().splitlines()[0]
+                    complaints.append(f"{path.relative_to(root)}: {first!r} starts without a subject or a verb")
+    return complaints
+
+
+def _documentation(node: ast.AST) -> str:
+    """Return the text of a statement that only documents, or nothing."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
+
+
+def check(root: Path = ROOT) -> int:
+    """Print the complaints and the figures over all pages; return 1 if there are complaints."""
+    complaints = [*long_pages(root), *weak_openings(root)]
+    counts = sorted(word_count(each) for path in user_pages(root) for each in sentences(path.read_text()))
+    mean, p90 = statistics.mean(counts), counts[int(0.9 * (len(counts) - 1))]
+    print("\n".join([*complaints, f"user pages: {mean:.1f} words a sentence, p90 {p90}, longest {counts[-1]}"]))
+    return 1 if complaints else 0

@@ -126,6 +126,7 @@ cuda-cubins: $(STAMP)  ## every light model and the encoder as GPU machine code 
 
 docs: $(STAMP)  ## the references, from help and docstrings, the golden list of errors, and the README's table, from docs/benchmarks.md
 	$(BIN)/typer autotune.cli.main utils docs --name tune --title "Command line" --output docs/cli.md
+	$(BIN)/python -m tests.docs panels docs/cli.md
 	$(BIN)/python -m tests.docs api docs/api.md
 	$(BIN)/python -m tests.docs errors tests/golden/errors.md
 	$(BIN)/python -m tests.docs figures README.md docs/benchmarks.md

@@ -65,7 +65,7 @@ class Precision:
         if text != "fp32":
             near = did_you_mean(text, ("fp32", "bf16", AUTO))
             raise UsageError(
-                f"precision {text!r} is unknown; {near}it must be fp32, bf16, auto, or bf16: and numbers of products, "
+                f"--precision {text}: unknown; {near}choose fp32, bf16, auto, or bf16: and numbers of products, "
                 "such as bf16:0,3,4"
             )
         return Precision()
@@ -206,22 +206,22 @@ class Options:
     def __post_init__(self) -> None:
         if self.effort not in EFFORTS:
             near = did_you_mean(self.effort, EFFORTS)
-            raise UsageError(f"effort {self.effort!r} is unknown; {near}it must be one of {', '.join(EFFORTS)}")
+            raise UsageError(f"--effort {self.effort}: unknown; {near}choose one of {', '.join(EFFORTS)}")
         if self.budget_s is not None and self.budget_s <= 0:
-            raise UsageError(f"budget is {self.budget_s} s; it must be above zero")
+            raise UsageError(f"--budget {self.budget_s:g}s: must be above zero")
         if self.import_memory is not None and self.import_memory <= 0:
-            raise UsageError(f"import memory is {self.import_memory} bytes; it must be above zero")
+            raise UsageError(f"--import-memory {self.import_memory}B: must be above zero")
         if self.trials is not None and self.trials < 0:
-            raise UsageError(f"trials is {self.trials}; it must be zero or more")
+            raise UsageError(f"--trials {self.trials}: must be at least 0")
         if self.until is not None and not 0.0 <= self.until < 1.0:
-            raise UsageError(f"until is {self.until}; it is a share of the model's latency, 0 or more and below 1")
+            raise UsageError(f"--until {self.until:g}: must be a share of the model's latency, at least 0 and below 1")
         for name, weight in self.weights.items():
             if not isinstance(weight, int) or weight < 1:
-                raise UsageError(f"the weight of {name} is {weight}; it is a whole number, 1 or more")
+                raise UsageError(f"--weight {name}={weight}: must be a whole number of at least 1")
         if self.batch < 1:
-            raise UsageError(f"batch is {self.batch}; it must be at least 1")
+            raise UsageError(f"batch {self.batch}: must be at least 1")
         if self.fallback not in (None, *FALLBACKS):
-            raise UsageError(f"fallback {self.fallback!r} is unknown; it must be {' or '.join(FALLBACKS)}")
+            raise UsageError(f"--fallback {self.fallback}: unknown; choose {' or '.join(FALLBACKS)}")
         self._check_streams()
         self._check_precision()
         self._check_conflicts()
@@ -231,13 +231,10 @@ class Options:
     def _check_streams(self) -> None:
         if self.objective not in OBJECTIVES:
             near = did_you_mean(self.objective, OBJECTIVES)
-            raise UsageError(
-                f"objective {self.objective!r} is unknown; {near}it must be one of {', '.join(OBJECTIVES)}"
-            )
+            raise UsageError(f"--objective {self.objective}: unknown; {near}choose one of {', '.join(OBJECTIVES)}")
         if self.streams is not None and (self.streams < 1 or self.objective == LATENCY):
             raise UsageError(
-                f"streams is {self.streams} and objective is {self.objective}; give 1 or more streams, and the "
-                f"objective {THROUGHPUT} or {BALANCED}"
+                f"--streams {self.streams}: needs --objective {THROUGHPUT} or {BALANCED}, and at least 1 stream"
             )
 
     def _check_precision(self) -> None:
@@ -247,7 +244,7 @@ class Options:
                 raise UsageError("--accuracy and --calibration are for --precision auto; add it, or leave them out")
         elif self.accuracy is not None and not 0.0 < self.accuracy < 1.0:
             raise UsageError(
-                f"accuracy is {self.accuracy:g}; it is a share of the outputs' root mean square between 0 and 1"
+                f"--accuracy {self.accuracy:g}: must be a share of the outputs' root mean square between 0 and 1"
             )
 
     def _check_conflicts(self) -> None:
@@ -307,7 +304,7 @@ def _target(options: Options, of_device: bool) -> str:
 
 GIVEN: Mapping[str, Callable[[Options], str]] = {
     "instant": lambda options: f"--effort {INSTANT}" * (options.effort == INSTANT),
-    "budget": lambda options: _flag("budget", options.budget_s),
+    "budget": lambda options: "" if options.budget_s is None else f"--budget {options.budget_s:g}s",
     "trials": lambda options: _flag("trials", options.trials),
     "until": lambda options: _flag("until", options.until),
     "frozen": lambda options: "--frozen (or tune build)" * options.frozen,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -12,11 +11,14 @@ from schedules.errors import UsageError
 Choice = TypeVar("Choice")
 
 
-def choose(kind: str, name: str, known: Mapping[str, Choice]) -> Choice:
-    """The entry of ``known`` called ``name``, or what a name of the form ``module:name`` stands for in Python.
+def choose(flag: str, name: str, known: Mapping[str, Choice]) -> Choice:
+    """Return the entry of ``known`` called ``name``, or the Python object behind a name of the form ``module:name``.
+
+    Args:
+        flag: the option that takes the name, for the message.
 
     Raises:
-        UsageError: if there is none. The message suggests the most similar known name and lists all of them.
+        UsageError: if there is none. The message suggests a similar known name and lists all of them.
     """
     if name in known:
         return known[name]
@@ -25,20 +27,32 @@ def choose(kind: str, name: str, known: Mapping[str, Choice]) -> Choice:
             own: Choice = pkgutil.resolve_name(name)
         except (ValueError, ImportError, AttributeError) as error:
             raise UsageError(
-                f"{kind} {name!r} cannot be imported ({error}); give module:name and have its folder in PYTHONPATH"
+                f"{flag} {name}: cannot be imported ({error}); give module:name and have its folder in PYTHONPATH"
             ) from error
         return own
-    raise UsageError(f"unknown {kind} {name!r}; {did_you_mean(name, known)}choose one of {', '.join(sorted(known))}")
+    raise UsageError(f"{flag} {name}: unknown; {did_you_mean(name, known)}choose one of {', '.join(sorted(known))}")
 
 
-def did_you_mean(name: str, known: Iterable[str], least: float = 0.5) -> str:
-    """A question that names the most similar of ``known``, with a space behind it; empty if none is similar.
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question that names the most similar of ``known``, followed by a space; empty if none is similar.
 
-    Args:
-        least: least similarity, from 0 to 1 (``difflib``'s ratio).
+    Similar names differ by one typing error: a letter too many, missing, wrong, or swapped with its neighbour. Long
+    names may differ by one in five letters.
     """
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=least)
-    return f"did you mean {near[0]!r}? " if near else ""
+    near = min(known, key=lambda other: edits(name, other), default=name)
+    return f"did you mean {near!r}? " if 0 < edits(name, near) <= max(1, len(name) // 5) else ""
+
+
+def edits(one: str, other: str) -> int:
+    """Return the fewest insertions, deletions, replacements and swaps of neighbours from ``one`` to ``other``."""
+    before, row = [0], list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        earlier, before, row = before, row, [i]
+        for j, wanted in enumerate(other, 1):
+            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != wanted)))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+                row[-1] = min(row[-1], earlier[j - 2] + 1)
+    return row[-1]
 
 
 def lazy(path: str, **options: Any) -> Callable[..., Any]:

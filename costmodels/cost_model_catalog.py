@@ -24,4 +24,4 @@ def make_cost_model(name: str, seed: int) -> CostModel:
     Raises:
         UsageError: if ``name`` is unknown.
     """
-    return choose("cost model", name, _FACTORIES)(seed)
+    return choose("--cost-model", name, _FACTORIES)(seed)

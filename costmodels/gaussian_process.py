@@ -71,7 +71,7 @@ def _prior(width: int) -> tuple[Floats, Floats]:
 
 
 def negative_log_posterior(vector: Floats, inputs: Floats, scores: Floats) -> tuple[float, Floats]:
-    """Of the hyperparameters ``vector`` (d + 2,): ln ℓ, ln s, ln σ; and its gradient (d + 2,).
+    """Return the value for the hyperparameters ``vector`` (d + 2,): ln ℓ, ln s, ln σ; and its gradient (d + 2,).
 
     Args:
         vector: the hyperparameters.

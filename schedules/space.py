@@ -220,7 +220,7 @@ class Space:
         return (*(knob.name for knob in self.knobs), *derived)
 
     def row_features(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
-        """As ``features``, for choice indices (n, d): scores a whole space without making Config objects."""
+        """Work like ``features``, for choice indices (n, d): scores a whole space without making Config objects."""
         encoded = self._encode_rows(rows)
         if self.derive is None:
             return encoded

@@ -67,7 +67,8 @@ class Target:
         if self.kind not in ("llvm", "cuda"):
             raise UsageError(f"target kind is {self.kind!r}; it must be 'llvm' or 'cuda'")
         if self.kind == "llvm" and self.isa not in INSTRUCTION_SETS:
-            raise UsageError(f"instruction set {self.isa!r} is unknown; it must be one of {sorted(INSTRUCTION_SETS)}")
+            known = ", ".join(sorted(INSTRUCTION_SETS))
+            raise UsageError(f"instruction set {self.isa!r}: unknown; choose one of {known}")
         if self.threads < 1:
             raise UsageError(f"threads is {self.threads}; it must be at least 1")
         for name, most in _MOST.items():
@@ -129,7 +130,7 @@ class Target:
         found = processor(name)
         if found is None:
             known = ", ".join(each.name for each in PROCESSORS)
-            raise UsageError(f"processor {name!r} is not known; it must be one of {known}")
+            raise UsageError(f"processor {name!r}: unknown; choose one of {known}")
         caches = found.l1_bytes, found.l2_bytes, found.l3_bytes
         return Target("llvm", found.isa, name, (), threads, *caches)
 
@@ -146,7 +147,7 @@ class Target:
         """
         plain = arch.rstrip("af")
         if plain not in CUDA_ARCHS:
-            raise UsageError(f"CUDA arch {arch!r} is not supported; it must be one of {', '.join(CUDA_ARCHS)}")
+            raise UsageError(f"CUDA arch {arch!r}: not supported; choose one of {', '.join(CUDA_ARCHS)}")
         usual, l2_bytes, shared_bytes = CUDA_ARCHS[plain]
         return Target(
             kind="cuda",

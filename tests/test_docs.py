@@ -10,7 +10,6 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -164,7 +163,7 @@ def test_every_public_function_says_what_it_raises(room):
             continue  # a command's docstring is its help
         for name, function in _public(ast.parse(path.read_text()).body):
             text = ast.get_docstring(function) or ""
-            as_another = re.search(r"\b[Aa]s (?:in )?``|\b[Ss]ee ``", text)
+            as_another = re.search(r"\b[Aa]s (?:in )?``|\b[Ss]ee ``|^(?:Implement|Work like) ``", text)
             untold = {error for error in _raised(function) if error not in text}
             if untold and not as_another and "AutotuneError" not in text:  # that there is one at all is ruff's rule
                 silent.append(f"{path.relative_to(ROOT)}: {name} {sorted(untold)}")

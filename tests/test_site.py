@@ -1,7 +1,6 @@
 """The pages of the site: each is in the navigation, every link and anchor resolves, and no page is too long."""
 
 import re
-from pathlib import Path
 
 import pytest
 

@@ -167,10 +167,10 @@ def gc(store: TuningLog, drop: Collection[Droppable], before: float, keep: int =
     unknown = set(drop) - set(get_args(Droppable))
     if unknown:
         raise UsageError(
-            f"unknown kind {', '.join(sorted(unknown))} to drop; name some of {', '.join(get_args(Droppable))}"
+            f"--drop {','.join(sorted(unknown))}: unknown; choose some of {', '.join(get_args(Droppable))}"
         )
     if keep < 1:
-        raise UsageError(f"keep is {keep}; it must be at least 1")
+        raise UsageError(f"--keep {keep}: must be at least 1")
     size = store.database.bytes()
     dropped = {}
     old = RECORDS.c.measured_at < before
@@ -193,7 +193,7 @@ def _drop_damaged(store: TuningLog, dry_run: bool) -> int:
 
 
 def _drop_dominated(store: TuningLog, key_number: int, old: ColumnElement[bool], keep: int, dry_run: bool) -> int:
-    """Of a config's records only the newest can be kept, and it goes last, so that no older one takes its place."""
+    """Drop dominated records: a config keeps its newest, which goes last, so that no older one replaces it."""
     kept = current_records(key_number).limit(keep).with_only_columns(RECORDS.c.id).correlate(None)
     rows = [RECORDS.c.key_id == key_number, RECORDS.c.latency_s.is_not(None), old, RECORDS.c.id.not_in(kept)]
     return _dropped(store, rows, dry_run)

@@ -46,7 +46,7 @@ BY_SPEED = (RECORDS.c.latency_s, RECORDS.c.measured_at, RECORDS.c.id)
 """Columns by which ``current_records`` are ordered."""
 
 _SUMS = (func.count(), func.max(RECORDS.c.id), func.sum(RECORDS.c.id))
-"""Of a key's records: what changes with any of them."""
+"""State of a key's records: what changes with any of them."""
 
 _UPGRADE_LOCK = 0x74756E65
 """PostgreSQL's advisory lock that lets one process at a time create or upgrade the schema."""

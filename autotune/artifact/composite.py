@@ -68,7 +68,7 @@ class Part:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the inputs of a part that is an artifact of kernels, by name."""
+        """Shapes by name of the inputs of a part that is an artifact of kernels."""
         return {spec.name: tuple(int(size) for size in spec.shape) for spec in self.inputs}
 
 

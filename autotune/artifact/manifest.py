@@ -67,6 +67,9 @@ STREAMS, AUTO = "streams", "auto"
 """Field of the provenance: number of streams that an artifact was tuned for, or ``AUTO`` for as many as there are cores
 for. Where it is missing, requests run one after the other on all cores."""
 
+BENCH = "bench.json"
+"""The attachment that keeps the last ``tune bench`` of an artifact."""
+
 ABSENT = "absent"
 """Stands for the hash of the earlier file while a file is attached for the first time."""
 

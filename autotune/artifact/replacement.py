@@ -37,7 +37,7 @@ ASIDE = "old-"
 """Part of the name of a folder in which the old artifact lies for a moment, where two folders cannot change places."""
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-"""Of ``renameat2``: paths are relative to the working directory; the two change places."""
+"""Values for ``renameat2``: paths are relative to the working directory; the two change places."""
 
 
 _scratch: set[Path] = set()

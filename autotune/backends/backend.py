@@ -28,7 +28,7 @@ class Backend(Protocol):
 
     @property
     def kind(self) -> str:
-        """As ``Target.kind``."""
+        """The value of ``Target.kind``."""
         ...
 
     @property

@@ -78,7 +78,7 @@ class StreamCall(Protocol):
     """One request, ready to run."""
 
     def run(self, timeout_s: float | None) -> list[NDArray[Any]]:
-        """As ``KernelExecutor.run``, on the first stream that is free.
+        """Implement ``KernelExecutor.run``, on the first stream that is free.
 
         Raises:
             BusyError: if none was for ``timeout_s`` seconds.

@@ -85,7 +85,7 @@ class LaneKernels:
         return Plan(self.target, tuple(sorted((*best.choices, *others), key=lambda choice: choice.task)))
 
     def guessed_plan(self, log: TuningLog, frozen: bool, most_loss: int = MOST_LOSSY) -> Plan:
-        """As ``plan``; tasks without records get the best config of the nearest task in the log, or else a guess.
+        """Work like ``plan``; tasks without records get the best config of the nearest task in the log, or a guess.
 
         Raises:
             MissingRecordError: if ``frozen`` and records are missing.

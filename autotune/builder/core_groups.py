@@ -84,7 +84,7 @@ class CoreGroups:
         return next(iter(self.flats.values()))
 
     def cuts(self) -> Iterator[tuple[tuple[Subgraph, ...], Problem]]:
-        """As ``Source.cuts``: one subgraph a branch, then the branches in pieces, then tangles as graphs."""
+        """Implement ``Source.cuts``: one subgraph a branch, then the branches in pieces, then tangles as graphs."""
         edges = self._flat.edges
         cut = partition(edges)
         per_call: dict[int, float] = {}
@@ -101,7 +101,7 @@ class CoreGroups:
             yield graph.subgraphs, self.problem(graph)
 
     def one_lane(self) -> list[Candidate[Steps]]:
-        """As ``Source.one_lane``."""
+        """Implement ``Source.one_lane``."""
         if self.threads is None:
             return []
         wide = next(index for index, lane in enumerate(self.lanes) if lane.threads == self.threads)
@@ -109,11 +109,11 @@ class CoreGroups:
         return [Candidate("one lane", arrange(self.flats, [piece], self.lanes))]
 
     def make(self, number: int, placed: PlacedModel) -> Steps:
-        """As ``Source.make``."""
+        """Implement ``Source.make``."""
         return placed.steps(self.flats)
 
     def seconds(self, candidates: Sequence[Candidate[Steps]]) -> list[float]:
-        """As ``Source.seconds``: measured and recorded; from the log where nothing may be measured.
+        """Implement ``Source.seconds``: measured and recorded; from the log where nothing may be measured.
 
         Raises:
             MissingRecordError: if a timing is missing and may not be measured.
@@ -127,7 +127,7 @@ class CoreGroups:
         return self.cache.keep("model", names, self._profiler.end_to_end([each.made for each in candidates]))
 
     def ratios(self, one: Candidate[Steps], other: Candidate[Steps]) -> list[float]:
-        """As ``Source.ratios``: measured and recorded, as ``seconds``."""
+        """Implement ``Source.ratios``: measured and recorded, as ``seconds``."""
         text = self._text([one, other])
         names = [_hashed(f"{text}\nratio {number}") for number in range(3)]
         if self.cache.frozen:
@@ -135,7 +135,7 @@ class CoreGroups:
         return self.cache.keep("ratio", names, self._profiler.ratios(one.made, other.made))
 
     def taken(self, candidate: Candidate[Steps], number: int) -> dict[str, float]:
-        """As ``Source.taken``: measured and recorded, as ``seconds``."""
+        """Implement ``Source.taken``: measured and recorded, as ``seconds``."""
         text = f"{self._text([candidate])}\n{number}"
         parts = [group.name for group in candidate.made.groups]
         names = [_hashed(f"{text}\n{part}") for part in parts]

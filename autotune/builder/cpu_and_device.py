@@ -127,7 +127,7 @@ class Ends:
 
     @staticmethod
     def of(name: str, artifact: Artifact) -> Ends:
-        """Of an artifact's interface."""
+        """Return the value for an artifact's interface."""
         return Ends(name, artifact.inputs, artifact.outputs)
 
 
@@ -155,7 +155,7 @@ class CpuAndDevice:
     folder: Path
 
     def cuts(self) -> Iterator[tuple[tuple[Subgraph, ...], Problem]]:
-        """As ``Source.cuts``; calls are numbered when the subgraphs are put together."""
+        """Implement ``Source.cuts``; calls are numbered when the subgraphs are put together."""
         if self.parts:
             yield self._cut(self.parts)
 
@@ -201,7 +201,7 @@ class CpuAndDevice:
             return hand_over_s(device, self.lanes, library, self._bare_links)
 
     def one_lane(self) -> list[Candidate[Path]]:
-        """As ``Source.one_lane``."""
+        """Implement ``Source.one_lane``."""
         device = [] if self.whole.device is None else [Candidate("device alone", self._device_alone())]
         return [Candidate("CPU alone", self.whole.cpu), *device]
 
@@ -216,7 +216,7 @@ class CpuAndDevice:
         return self.make(0, PlacedModel(subgraphs, problem, placement, simulate(problem, placement)))
 
     def seconds(self, candidates: Sequence[Candidate[Path]]) -> list[float]:
-        """As ``Source.seconds``: measured where the device is here, else as predicted."""
+        """Implement ``Source.seconds``: measured where the device is here, else as predicted."""
         if self.options.device:
             return race([self._run(candidate.made) for candidate in candidates])
         _, problem = self._cut([self.whole])
@@ -227,14 +227,14 @@ class CpuAndDevice:
         ]
 
     def ratios(self, one: Candidate[Path], other: Candidate[Path]) -> Sequence[float]:
-        """As ``Source.ratios``: measured where the device is here, else as predicted."""
+        """Implement ``Source.ratios``: measured where the device is here, else as predicted."""
         if self.options.device:
             return ratios(self._run(one.made), self._run(other.made))
         before, after = self.seconds([one, other])
         return [before / after] * 3
 
     def taken(self, candidate: Candidate[Path], _number: int) -> Mapping[str, float]:
-        """As ``Source.taken``: measured where the device is here, else unknown."""
+        """Implement ``Source.taken``: measured where the device is here, else unknown."""
         if not self.options.device:
             return {}
         session = InferenceSession(candidate.made)
@@ -270,7 +270,7 @@ class CpuAndDevice:
         return lambda: max((span.ended_s for span in session.timeline(feed)), default=0.0)
 
     def make(self, number: int, placed: PlacedModel) -> Path:
-        """As ``Source.make``: an artifact."""
+        """Implement ``Source.make``: an artifact."""
         by_name = {part.name: part for part in (self.whole, *self.parts)}
         where = [
             (by_name[subgraph.name], lane)

@@ -113,7 +113,7 @@ class IsolatedSession(AbstractContextManager["IsolatedSession"]):
 
 
 def compare_isolated(artifact: Path, reference: Reference, seed: int = 0) -> Verdict:
-    """As ``verify.compare_artifact``, with the artifact in a process of its own.
+    """Work like ``verify.compare_artifact``, with the artifact in a process of its own.
 
     Raises:
         CrashError: if that process dies or does not answer in time.

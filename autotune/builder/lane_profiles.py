@@ -104,12 +104,12 @@ class LaneProfiler:
             return race([self._run(executor) for executor in executors])
 
     def ratios(self, one: Steps, other: Steps) -> tuple[float, float, float]:
-        """As ``model_timing.ratios``, of whole runs."""
+        """Work like ``model_timing.ratios``, of whole runs."""
         with self._executor(one, self.cpus) as before, self._executor(other, self.cpus) as after:
             return ratios(self._run(before), self._run(after))
 
     def taken(self, steps: Steps) -> dict[str, float]:
-        """As ``occupied_s``, of whole runs."""
+        """Work like ``occupied_s``, of whole runs."""
         with self._executor(steps, self.cpus) as executor:
             return occupied_s(timelines(lambda: executor.timeline(self.inputs)), steps.lanes)
 

@@ -195,7 +195,7 @@ def _seconds(pair: tuple[Candidate[M], float]) -> float:
 def _gain_over_one_lane(
     source: Source[M], alone: tuple[Candidate[M], float], best: tuple[Candidate[M], float]
 ) -> float:
-    """As ``_certain_gain``, of what was timed to be faster than one lane; 0 of what was not."""
+    """Work like ``_certain_gain``, of what was timed to be faster than one lane; 0 of what was not."""
     return _certain_gain(source, alone[0], best[0]) if best[1] < alone[1] else 0.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,25 +64,38 @@ def choose_strategy(kind: str, name: str) -> str:
     Raises:
         UsageError: naming the nearest known name and all of them.
     """
-    choose(kind, name, dict.fromkeys(strategies(kind)))
+    choose(_flag_of(kind), name, dict.fromkeys(strategies(kind)))
     return name
 
 
+def _flag_of(kind: str) -> str:
+    return f"--{kind.replace(' ', '-')}"
+
+
+NAMES = {
+    "searcher": "adaptive, annealing, annealing-released, autotvm, bayesian, boosted, coordinate, evolutionary, random",
+    "cost model": "boosted, extra-trees, forest, gaussian-process",
+    "allocator": "expected-cut, round-robin-paced, gradient, dynatune and others",
+    "evaluator": "adaptive, cv, cv-released, fixed, time",
+}
+"""Kind of strategy → its names for help. The catalogues load NumPy, which --help does not need."""
+
+
 def _strategy(kind: str, help_text: str) -> Any:
-    """The option for a strategy by name."""
+    """Return the option for a strategy by name."""
     return typer.Option(
-        f"--{kind.replace(' ', '-')}",
+        _flag_of(kind),
         metavar="NAME",
-        help=f"{help_text}; a wrong name lists all.",
+        help=f"{help_text}: {NAMES[kind]}, or your own as module:name.",
         rich_help_panel="Strategies",
         autocompletion=lambda: sorted(strategies(kind)),
     )
 
 
-Searcher = Annotated[str, _strategy("searcher", "How configs are proposed")]
-CostModel = Annotated[str, _strategy("cost model", "What predicts their speed")]
-Allocator = Annotated[str, _strategy("allocator", "Which task gets the next slot")]
-Evaluator = Annotated[str, _strategy("evaluator", "When a timing is sure")]
+Searcher = Annotated[str, _strategy("searcher", "Which config is tried next")]
+CostModel = Annotated[str, _strategy("cost model", "What predicts the speed of configs")]
+Allocator = Annotated[str, _strategy("allocator", "Which task is tuned next")]
+Evaluator = Annotated[str, _strategy("evaluator", "When a timing is good enough")]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX file.", show_default=False)]
 MoreModels = Annotated[
@@ -93,8 +107,7 @@ Weights = Annotated[
     typer.Option(
         "--weight",
         metavar="NAME=N",
-        help="Of several models: how much an inference of NAME.onnx counts beside one of the others; repeatable, "
-        "default 1.",
+        help="With several models: how much an inference of NAME.onnx counts; repeatable, default 1.",
     ),
 ]
 ARTIFACT_HELP = "Artifact directory made by 'tune run'. It is native code: open only what you trust."
@@ -104,8 +117,9 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="fp32|bf16|auto|bf16:NUMBERS",
-        help="Operands of convolutions and products of matrices: fp32, bf16 (sums are fp32), auto (whatever is faster, "
-        "within --accuracy), or bf16 for the products of these numbers only, such as bf16:0,3.",
+        help="Operands of convolutions and matrix products: fp32, bf16 (sums in fp32), auto (whatever is faster within "
+        "--accuracy), or bf16 for the products with these numbers, such as bf16:0,3.",
+        rich_help_panel="Precision",
     ),
 ]
 Accuracy = Annotated[
@@ -113,8 +127,9 @@ Accuracy = Annotated[
     typer.Option(
         "--accuracy",
         metavar="1%",
-        help="With --precision auto, the largest error of the outputs, as a share of their root mean square; default "
-        "what OpenVINO's own default costs on the same inputs.",
+        help="With --precision auto: the largest error of the outputs relative to their root mean square; default the "
+        "error of OpenVINO's default on the same inputs.",
+        rich_help_panel="Precision",
     ),
 ]
 ImportMemory = Annotated[
@@ -122,7 +137,7 @@ ImportMemory = Annotated[
     typer.Option(
         "--import-memory",
         metavar="4GB",
-        help="Memory that importing the model may take beside what its size on disk allows; default 512 MiB.",
+        help="Memory that the import may use beyond the size of the model on disk; default 512 MiB.",
     ),
 ]
 Calibration = Annotated[
@@ -130,7 +145,8 @@ Calibration = Annotated[
     typer.Option(
         "--calibration",
         metavar="FILE.npz|FOLDER",
-        help="With --precision auto, the inputs errors are measured on: arrays by input name; default random ones.",
+        help="With --precision auto: inputs to measure errors on, arrays by input name; default random.",
+        rich_help_panel="Precision",
     ),
 ]
 Out = Annotated[
@@ -138,45 +154,57 @@ Out = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Artifact directory; default MODEL's stem + '.tuned'. Of several models: their folder.",
+        help="Artifact directory; default MODEL's stem + '.tuned'. With several models: the folder for all.",
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", metavar="N", help="Threads kernels run on; default every usable core.")
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        help="Threads of the kernels; default all usable cores.",
+        rich_help_panel="Where kernels run",
+    ),
 ]
 Target = Annotated[
     str,
     typer.Option(
         "--target",
         metavar="host|cuda|JSON",
-        help='host, JSON that lowers it, such as {"isa": "avx2"}; cuda, or {"kind": "cuda", "arch": "sm_90"}.',
+        help='host; less of it, such as {"isa": "avx2"}; another CPU, such as {"cpu": "neoverse-n2", "threads": 4}; '
+        'cuda, or {"kind": "cuda", "arch": "sm_90"}.',
+        rich_help_panel="Where kernels run",
     ),
 ]
 Device = Annotated[
     bool,
-    typer.Option("--device/--no-device", help="Whether the target is at hand; without it nothing is measured or run."),
+    typer.Option(
+        "--device/--no-device",
+        help="Whether the target is available; without it nothing is measured or run.",
+        rich_help_panel="Where kernels run",
+    ),
 ]
 Fallback = Annotated[
     str | None,
     typer.Option(
         metavar="onnxruntime|none",
-        help="What runs operators that cannot be imported or give wrong numbers: onnxruntime, which is the default "
-        "where the other options allow it, or none, which refuses such models.",
+        help="What runs operators that cannot be imported or give wrong numbers: onnxruntime (default where the other "
+        "options allow it), or none, which refuses such models.",
+        rich_help_panel="Where kernels run",
     ),
 ]
 Generate = Annotated[
     bool,
     typer.Option(
         "--generate",
-        help="The model is a decoder: keep its caches in place, with parts for prompts and for single tokens; shapes "
-        "are guessed from names.",
+        help="The model is a decoder: keep its caches in place. Shapes are guessed from names.",
         rich_help_panel="Language models",
     ),
 ]
 Positions = Annotated[
     int,
     typer.Option(
-        "--positions", metavar="N", help="With --generate: positions a cache holds.", rich_help_panel="Language models"
+        "--positions", metavar="N", help="With --generate: positions in a cache.", rich_help_panel="Language models"
     ),
 ]
 Prompts = Annotated[
@@ -184,7 +212,7 @@ Prompts = Annotated[
     typer.Option(
         "--prompts",
         metavar="N,N",
-        help="With --generate: lengths of prompts that get a part each.",
+        help="With --generate: prompt lengths with kernels of their own.",
         rich_help_panel="Language models",
     ),
 ]
@@ -193,7 +221,7 @@ Sequences = Annotated[
     typer.Option(
         "--sequences",
         metavar="N,N",
-        help="With --generate: how many sequences get a token in one call.",
+        help="With --generate: numbers of sequences that get a token in one call.",
         rich_help_panel="Language models",
     ),
 ]
@@ -202,9 +230,10 @@ Lanes = Annotated[
     typer.Option(
         "--lanes",
         metavar="cpu|cpu:2x1|auto|cpu,cuda:0",
-        help="What runs branches: all threads together, two groups of one core side by side (cpu:3+1: of three and "
-        "one), what of both is faster (auto:3+1: with these groups), or the CPU and a GPU, of whose memory cuda:0=4GB "
-        "uses 4 GB.",
+        help="What runs branches: cpu, all threads together; cpu:2x1, two groups of one core (cpu:3+1: of three and "
+        "one); auto, the faster of both (auto:3+1: with these groups); cpu,cuda:0, the CPU and a GPU (cuda:0=4GB: "
+        "with 4 GB of its memory).",
+        rich_help_panel="Where kernels run",
     ),
 ]
 Objective = Annotated[
@@ -212,13 +241,17 @@ Objective = Annotated[
     typer.Option(
         "--objective",
         metavar="|".join(OBJECTIVES),
-        help="One request at a time on all threads, many side by side on streams, or kernels for both.",
+        help="latency: one request at a time on all threads; throughput: many at once on streams; balanced: both.",
+        rich_help_panel="Where kernels run",
     ),
 ]
 Streams = Annotated[
     str,
     typer.Option(
-        "--streams", metavar="N|auto", help="Requests side by side, each on its share of the threads; auto: 1 thread."
+        "--streams",
+        metavar="N|auto",
+        help="Requests at once, each on its share of the threads; auto: one per thread.",
+        rich_help_panel="Where kernels run",
     ),
 ]
 Inputs = Annotated[
@@ -226,8 +259,8 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="NAME:1x3x224x224",
-        help="Shape of an input that the file leaves open; repeatable. Several shapes of one input, {1,8} or {1..32} "
-        "in place of a size: one artifact for all of them.",
+        help="Shape of an input with open sizes; repeatable. {1,8} or {1..32} instead of a size, or several shapes of "
+        "one input, give one artifact for all.",
     ),
 ]
 Log = Annotated[
@@ -236,7 +269,7 @@ Log = Annotated[
         "--log",
         metavar="PATH|URL",
         envvar="TUNE_LOG",
-        help="Tuning log: a file or a postgresql:// URL; default the user's.",
+        help="Tuning log: a file or a postgresql:// URL; default one per user.",
     ),
 ]
 NEVER = "never"
@@ -247,17 +280,18 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="1%|never",
-        help="End before the budget does when the model's remaining gain, by the upper end of its interval, is below "
-        "this; default " + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share) + ".",
+        help="Stop early when the remaining gain is below this share, by the upper end of its interval; default "
+        + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share)
+        + ".",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of every random choice.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed.")]
 Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
         metavar="ADDRESS|local",
-        help="Measure on the machines of a Ray cluster; local is a cluster of this machine alone.",
+        help="Measure on the machines of a Ray cluster; local: a cluster of this machine alone.",
         rich_help_panel="Other machines",
     ),
 ]
@@ -266,20 +300,25 @@ Rpc = Annotated[
     typer.Option(
         "--rpc",
         metavar="HOST:PORT:KEY",
-        help="Measure on the devices that TVM's RPC tracker has under KEY; plain text, see docs/fleet.md.",
+        help="Measure on the devices of TVM's RPC tracker under KEY; plain text: use a tunnel.",
         rich_help_panel="Other machines",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Say in words what limits the slowest kernels, and what would help.")
+    bool, typer.Option("--explain", help="Explain what limits the slowest kernels and what would help.")
 ]
 Events = Annotated[
-    Path | None, typer.Option("--events", metavar="FILE", help="Write what happens as JSON lines, as it happens.")
+    Path | None, typer.Option("--events", metavar="FILE", help="Write events as JSON lines while they happen.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+
+
+def typed(flag: str, text: str) -> str:
+    """Return the option as the user typed it."""
+    return f"{flag} {shlex.quote(text)}"
 
 
 def parse_seconds(text: str, flag: str = "--budget") -> float:
@@ -295,7 +334,7 @@ def parse_seconds(text: str, flag: str = "--budget") -> float:
         hours, minutes, rest, thousandths = match.groups(default="0") if match and text else ("0", "0", "0", "0")
         seconds = 3600 * int(hours) + 60 * int(minutes) + float(rest) + 1e-3 * float(thousandths)
     if not 0 < seconds < float("inf"):
-        raise UsageError(f"{flag} {text!r} is not a time above zero; write for example 90s, 5m or 1m30s")
+        raise UsageError(f"{typed(flag, text)}: not a time above zero; write for example 90s, 5m or 1m30s")
     return seconds
 
 
@@ -303,12 +342,12 @@ def parse_bytes(text: str, flag: str) -> int:
     """``4GB`` or ``1.5MB`` → bytes.
 
     Raises:
-        UsageError: if the text is no size above zero.
+        UsageError: if the text is not a size above zero.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B", text.strip())
     size = float(found[1]) * BYTE_UNITS[found[2]] if found else 0.0
     if size < 1:
-        raise UsageError(f"{flag} {text!r} is no size; write for example 4GB")
+        raise UsageError(f"{typed(flag, text)}: not a size; write for example 4GB")
     return int(size)
 
 
@@ -316,14 +355,14 @@ def parse_share(text: str, flag: str) -> float:
     """``5%`` or ``0.05`` → 0.05.
 
     Raises:
-        UsageError: if the text is no share between 0 and 1.
+        UsageError: if the text is not a share between 0 and 1.
     """
     try:
         share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
     except ValueError:
         share = -1.0
     if not 0.0 < share < 1.0:
-        raise UsageError(f"{flag} {text!r} is no share between 0 and 1; write for example 5%")
+        raise UsageError(f"{typed(flag, text)}: not a percentage between 0 and 100; write for example 5%")
     return share
 
 
@@ -344,11 +383,11 @@ def parse_weights(texts: Sequence[str]) -> dict[str, int]:
         name = name.removesuffix(".onnx")
         if not name or not number.isdecimal() or int(number) < 1:
             raise UsageError(
-                f"--weight {text!r} is not a model's name and a whole number; write for example --weight a=3"
+                f"{typed('--weight', text)}: not a model's name and a whole number; write for example --weight a=3"
             )
         if name in weights:
             raise UsageError(
-                f"--weight {text!r}: {name} has the weight {weights[name]} already; give one for each model"
+                f"{typed('--weight', text)}: {name} has the weight {weights[name]} already; give one for each model"
             )
         weights[name] = int(number)
     return weights
@@ -361,7 +400,7 @@ def parse_count(text: str, flag: str) -> int:
         UsageError: if the text is none.
     """
     if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{flag} {text!r} is no whole number of 1 or more; write for example 4")
+        raise UsageError(f"{typed(flag, text)}: not a whole number of at least 1; write for example 4")
     return int(text)
 
 
@@ -390,16 +429,16 @@ def parse_target(text: str) -> dict[str, Any]:
         fields = parsed_json(text, MOST_DEPTH)
     except ValueError as error:
         near = did_you_mean(text, ("host", "cuda"))
-        raise UsageError(f"--target {text!r} is unknown; {near}it is host, cuda or {EXAMPLE}") from error
+        raise UsageError(f"{typed('--target', text)}: unknown; {near}give host, cuda or {EXAMPLE}") from error
     if isinstance(fields, dict) and fields.get("kind") == "cuda":
         return {"target": _cuda_target(text, fields)}
     if isinstance(fields, dict) and set(fields) <= {"cpu", "threads"} and isinstance(fields.get("cpu"), str):
         threads = fields.get("threads", 1)
         if not isinstance(threads, int):
-            raise UsageError(f"--target {text!r} is not {EXAMPLE}")
+            raise UsageError(f"{typed('--target', text)}: give {EXAMPLE}")
         return {"target": BuildTarget.cpu(fields["cpu"], threads)}
     if not isinstance(fields, dict) or not set(fields) <= {"isa", "threads"}:
-        raise UsageError(f"--target {text!r} is not {EXAMPLE}")
+        raise UsageError(f"{typed('--target', text)}: give {EXAMPLE}")
     return fields
 
 
@@ -408,7 +447,8 @@ def _cuda_target(text: str, fields: dict[str, Any]) -> BuildTarget:
     known = set(fields) <= {"kind", "arch", "multiprocessors"} and isinstance(arch, str)
     if not known or not (count is None or (isinstance(count, int) and count > 0)):
         raise UsageError(
-            f'--target {text!r} needs "arch" and at most "multiprocessors", such as {{"kind": "cuda", "arch": "sm_90"}}'
+            f'{typed("--target", text)}: needs "arch" and at most "multiprocessors", such as '
+            '{"kind": "cuda", "arch": "sm_90"}'
         )
     return BuildTarget.cuda(str(arch), count)
 

@@ -13,7 +13,7 @@ from autotune.cli import text as cli_text
 from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, UNVERIFIED, Reply
 from autotune.runtime.serve_options import ServeOptions
-from schedules.errors import UsageError
+from schedules.errors import ModelError, UsageError
 
 if TYPE_CHECKING:  # loads TVM
     from autotune.validation.verdict import Verdict
@@ -28,37 +28,44 @@ def bench(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Engines to compare with, some of onnxruntime, openvino (held to fp32) and openvino-default (the "
-            "precision that OpenVINO chooses itself), and other artifacts of the model, with commas between.",
+            help="Engines and other artifacts of the model to compare with, separated by commas: onnxruntime, openvino "
+            "(held to fp32), openvino-default (chooses its precision itself).",
         ),
     ] = "onnxruntime",
     model: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL", help="Its ONNX file; default beside the artifact, in this folder, or where it was tuned."
+            metavar="MODEL", help="Its ONNX file; default next to the artifact, in this folder, or where it was tuned."
         ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(metavar="N", help="Turns of every engine; default 30, of clients 5.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Turns of every engine; default until each ratio is known to 1 %, at most 30; with --clients 5.",
+        ),
     ] = None,
     seed: opt.Seed = 0,
     clients: Annotated[
         str | None,
-        typer.Option(metavar="N[,M…]", help="Requests per second for so many clients at once."),
+        typer.Option(metavar="N[,M…]", help="Measure requests per second with these numbers of clients."),
     ] = None,
     streams: Annotated[
-        int | None, typer.Option(metavar="N", help="Of clients: our streams; default what it was tuned for.")
+        int | None, typer.Option(metavar="N", help="With --clients: our streams; default as tuned.")
     ] = None,
     max_batch: Annotated[
-        int, typer.Option(metavar="N", help="Of clients: most rows that are joined into one run.")
+        int, typer.Option(metavar="N", help="With --clients: most rows joined into one run.")
     ] = ServeOptions.max_batch,
     max_wait: Annotated[
-        str, typer.Option(metavar="2ms", help="Of clients: how long a request waits to be joined.")
+        str, typer.Option(metavar="2ms", help="With --clients: how long a request waits to be joined.")
     ] = f"{1e3 * ServeOptions.max_wait_s:g}ms",
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> Reply:
-    """Time an artifact against other engines: in turn, on the same threads and inputs, each in its own process."""
+    """Time an artifact against other engines.
+
+    They run in turn, on the same threads and inputs, each in its own process.
+    """
     from rich.console import Console
 
     from autotune.report.progress import Steps
@@ -75,7 +82,7 @@ def bench(
             )
         return Reply(cli_text.clients_lines(served), served.to_data(), as_json)
     with Steps(Console(stderr=True), quiet) as steps:
-        result = run_bench(artifact, opt.split_names(against), model, 30 if rounds is None else rounds, seed, steps)
+        result = run_bench(artifact, opt.split_names(against), model, rounds, seed, steps)
     keep_bench(result)
     return Reply(cli_text.bench_lines(result), result.to_data(), as_json)
 
@@ -83,7 +90,7 @@ def bench(
 @inspect_app.command(epilog="Example: tune tasks model.onnx --threads 2")
 @opt.taking(ModelRequest, *LOOK_UP)
 def tasks(request: ModelRequest) -> Reply:
-    """List a model's tasks: work, roofline bound, the best known kernel and where that record came from."""
+    """List a model's tasks and best kernels. It shows work, bounds and the source of each record."""
     from autotune.report.inspect_tasks import report_tasks
 
     report = report_tasks(request.model, request.options())
@@ -94,16 +101,16 @@ def tasks(request: ModelRequest) -> Reply:
 def kernels(
     artifact: opt.ArtifactFolder,
     task: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Key, beginning of a key, or name of one task; default all.")
+        str | None, typer.Option(metavar="KEY", help="Key, start of a key, or name of one task; default all.")
     ] = None,
     emit: Annotated[
         str | None,
-        typer.Option(metavar="tir|llvm|asm|loop|cuda|ptx", help="Print their code; default a table of their configs."),
+        typer.Option(metavar="tir|llvm|asm|loop|cuda|ptx", help="Print their code instead of their configs."),
     ] = None,
     explain: opt.Explain = False,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Show an artifact's kernels: their configs, or their code as scheduled, as LLVM sees it, or as machine code."""
+    """Show an artifact's kernels or their code. Code is as scheduled, as LLVM sees it, or machine code."""
     from autotune.report.inspect_kernels import report_kernels
 
     if explain:
@@ -127,7 +134,7 @@ def _explain_kernels(artifact: Path, as_json: bool) -> Reply:
 
 @inspect_app.command(epilog="Example: tune lanes model.tuned")
 def lanes(artifact: opt.ArtifactFolder, as_json: opt.Json = False) -> Reply:
-    """Show which subgraph of an artifact runs on which lane, and when: as predicted, and as measured now."""
+    """Show what runs on which lane, and when. Times are predicted ones, and measured now."""
     from autotune.report.inspect_lanes import report_lanes
 
     report = report_lanes(artifact)
@@ -136,7 +143,10 @@ def lanes(artifact: opt.ArtifactFolder, as_json: opt.Json = False) -> Reply:
 
 @inspect_app.command(epilog="Example: tune devices --json")
 def devices(as_json: opt.Json = False) -> Reply:
-    """Show what kernels may use here: instruction sets, threads, caches, measured peaks, GPUs."""
+    """Show what kernels may use on this machine.
+
+    It shows instruction sets, threads, caches, measured peaks and GPUs.
+    """
     from autotune.host.devices import report_devices
 
     report = report_devices()
@@ -150,11 +160,11 @@ def verify(
     seed: opt.Seed = 0,
     bisect: Annotated[
         bool,
-        typer.Option("--bisect", help="Also check every kernel alone; the first wrong one is named by its ONNX nodes."),
+        typer.Option("--bisect", help="Also check every kernel alone and name the first wrong one."),
     ] = False,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Compare an artifact's outputs with ONNX Runtime's on random inputs."""
+    """Compare outputs with ONNX Runtime's. Inputs are random."""
     from autotune.artifact.composite import model_of, read_composite
     from autotune.artifact.manifest import KERNELS, SEGMENTS, kind_of
     from autotune.validation.bisect import bisect as find_culprit
@@ -202,7 +212,7 @@ def _compared(artifact: Path, model: Path, seed: int, foreign: bool) -> tuple[Ve
         loaded = load_checked(model, shapes, foreign=foreign)
     except UsageError as error:  # it speaks of --input, which this command does not have
         inputs = ", ".join(f"{name}: {'x'.join(map(str, shape))}" for name, shape in shapes.items())
-        raise UsageError(
+        raise ModelError(
             f"{model} does not take the inputs of {artifact} ({inputs}); give the model it was built from"
         ) from error
     verdict = compare_session(session, Reference(loaded), seed)

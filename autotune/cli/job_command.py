@@ -30,7 +30,7 @@ def pack(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Write a job that another machine runs later; its records come back with 'tune log import'."""
+    """Write a tuning job for another machine. 'tune log import' brings its records back."""
     from autotune.exchange.pack import EXTRAS
     from autotune.exchange.pack import pack as write
     from autotune.tuning.existing_log import made_log

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # these load SQLAlchemy and NumPy, which a mere --help does n
 
 SHOWN_PROBLEMS = 20
 
-log_app = typer.Typer(no_args_is_help=True, help="Look into the tuning log, share it, look after it.")
+log_app = typer.Typer(no_args_is_help=True, help="Inspect, share and maintain the log.")
 
 
 def _opened(address: str | None) -> closing[TuningLog]:
@@ -36,7 +36,7 @@ def _opened(address: str | None) -> closing[TuningLog]:
 
 @log_app.command(epilog="Example: tune log stats --log team.db")
 def stats(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
-    """Say what a log holds."""
+    """Show what a log holds."""
     from tuning_logs.maintenance import stats as log_stats
 
     with _opened(log) as store:
@@ -54,7 +54,7 @@ def stats(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
 
 @log_app.command("list", epilog="Example: tune log list --log team.db")
 def list_keys(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
-    """List what was measured: one line per task, target, space and TVM version."""
+    """List measurements, one line per task. Tasks count per target, space and TVM version."""
     rows: list[dict[str, Any]] = []
     with _opened(log) as store:
         for key, count in store.counts().items():
@@ -107,7 +107,10 @@ def _record_row(record: TuningRecord) -> list[str]:
 @log_app.command(epilog="Example: tune log explain model.onnx --threads 4")
 @opt.taking(ModelRequest, *LOOK_UP)
 def explain(request: ModelRequest) -> Reply:
-    """Say for every task of a model which record is used, or why none is: the field that differs, and what is near."""
+    """Explain which records a model would use.
+
+    For a task without one, the field that differs is named, and what is near.
+    """
     from autotune.report.inspect_tasks import report_tasks
 
     report = report_tasks(request.model, request.options())
@@ -141,8 +144,8 @@ def export(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Write a log as JSONL, a checksum in every line, or in the format that MetaSchedule reads."""
-    write = choose("format", form, {JSONL: _write_jsonl, METASCHEDULE: _write_metaschedule})
+    """Write records to a file. JSONL has a checksum in every line; MetaSchedule reads the other format."""
+    write = choose("--format", form, {JSONL: _write_jsonl, METASCHEDULE: _write_metaschedule})
     with _opened(log) as store:
         lines, data, complaints = write(store, path)
     return Reply(lines, data, as_json, complaints)
@@ -181,13 +184,13 @@ def import_records(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Read what 'tune log export' or MetaSchedule wrote. Damaged lines are left out and named. Makes a missing log."""
+    """Read records from a file. Damaged lines are left out and named. A missing log is created."""
     from autotune.exchange.metaschedule import import_databases
     from autotune.importer.foreign_programs import ForeignPrograms
     from autotune.tuning.existing_log import made_log
     from tuning_logs.exchange import import_log
 
-    choose("format", form, dict.fromkeys((JSONL, METASCHEDULE)))
+    choose("--format", form, dict.fromkeys((JSONL, METASCHEDULE)))
     if not (path.is_file() if form == JSONL else path.is_dir()):  # checked before a log is made
         wanted = "a file made by 'tune log export'" if form == JSONL else "MetaSchedule's work_dir"
         raise LogError(f"{path} does not exist; give {wanted}")
@@ -204,7 +207,7 @@ def merge(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Bring every record of another log, which is only read, into this one. The log is made if there is none."""
+    """Add every record of another log. The other log is only read. A missing log is created."""
     from autotune.importer.foreign_programs import ForeignPrograms
     from autotune.tuning.existing_log import existing_log, made_log
     from tuning_logs.exchange import merge as merge_logs
@@ -232,7 +235,7 @@ def _exchange_reply(report: ExchangeReport, as_json: bool) -> Reply:
 
 @log_app.command(epilog="Example: tune log verify --log team.db")
 def verify(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
-    """Check a log and every record in it against its hash; exit code 1 if anything is damaged."""
+    """Check a log and its records. The exit code is 1 if anything is damaged."""
     from autotune.importer.foreign_programs import ForeignPrograms
     from tuning_logs.maintenance import verify as verify_log
 
@@ -259,7 +262,7 @@ def gc(
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Drop records that no build uses, and give their space back."""
+    """Drop records that no build uses. Their space is freed."""
     from tuning_logs.maintenance import gc as collect
 
     before = time.time() - opt.parse_seconds(older_than, "--older-than")

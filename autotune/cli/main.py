@@ -14,6 +14,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -29,15 +30,14 @@ from autotune.cli.report_commands import report_app
 from autotune.cli.tune_commands import tune_app
 from autotune.report.plain_text import escaped, escaped_lines
 from autotune.versions import check_versions, describe
+from costmodels.choices import did_you_mean
 from schedules.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
 
 CODES: dict[type[AutotuneError], int] = {UsageError: USAGE, MissingRecordError: FROZEN, VerificationError: UNVERIFIED}
 """Exit codes of errors; any other AutotuneError is FAILED."""
 
-PLAINER = {
-    "Input should be a valid integer, unable to parse string as an integer": "it takes a whole number",
-}
-"""Typer's words → plain ones."""
+KINDS_OF_VALUES = (("integer", "a whole number"), ("number", "a number"), ("boolean", "true or false"))
+"""Part of typer's words for a value of the wrong type → what the value must be."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where a disk, or a user's share of it, is full."""
@@ -54,8 +54,8 @@ app = typer.Typer(
     name="tune",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Turn an ONNX model into kernels tuned for this machine, and prove that they are right and fast.",
-    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 frozen and something was missing, 4 verification failed, "
+    help="Compile an ONNX model into kernels that are tuned and checked on this machine.",
+    epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 a required record is missing, 4 verification failed, "
     "130 interrupted (the best artifact so far is on disk).",
 )
 for commands in (tune_app, inspect_app, replay_app, report_app):
@@ -73,7 +73,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the versions that matter.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print versions and exit.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more to stderr.")] = False,
 ) -> None:
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AutotuneError as error:
         return _complain(str(error), next((code for kind, code in CODES.items() if isinstance(error, kind)), FAILED))
     except typer.TyperException as error:
-        return _refuse(error)
+        return _refuse(error, sys.argv[1:] if arguments is None else arguments)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
     except MemoryError:
@@ -157,16 +157,35 @@ def _open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _refuse(error: typer.TyperException) -> int:
-    """Say what is wrong with the arguments and where the right ones are listed."""
+def _refuse(error: typer.TyperException, arguments: Sequence[str]) -> int:
+    """Say what is wrong with the arguments, in our own words, and where the right ones are listed."""
     message = error.format_message().rstrip(".")
     if not message:  # a command group alone: its help was shown
         return error.exit_code
     context = getattr(error, "ctx", None)
     command = "tune" if context is None else context.command_path
-    for theirs, ours in PLAINER.items():
-        message = message.replace(theirs, ours)
-    return _complain(f"{message}; '{command} --help' shows what there is", error.exit_code)
+    if unknown := re.match(r"No such option: (\S+)", message):
+        flags = [flag for option in context.command.params for flag in option.opts] if context is not None else []
+        message = f"{unknown[1]}: no such option; {did_you_mean(unknown[1], flags)}"
+    elif unknown := re.match(r"No such command '([^']*)'", message):
+        message = f"{unknown[1]}: no such command; {did_you_mean(unknown[1], getattr(context.command, 'commands', ()))}"
+    elif wrong := re.match(r"Invalid value for '([^']*)': (.*)", message):
+        kind = next((words for part, words in KINDS_OF_VALUES if part in wrong[2]), None)
+        message = f"{_typed(wrong[1], arguments)}: {f'must be {kind}' if kind else wrong[2]}; "
+    else:
+        message = f"{message[:1].lower()}{message[1:]}; "
+    return _complain(f"{message}'{command} --help' shows what there is", error.exit_code)
+
+
+def _typed(names: str, arguments: Sequence[str]) -> str:
+    """The option called ``names`` (``--trials`` or ``-t / --trials``) with its value, as it was typed."""
+    for name in names.split(" / "):
+        for argument, value in zip(arguments, [*arguments[1:], ""], strict=True):
+            if argument == name:
+                return f"{name} {value}"
+            if argument.startswith(f"{name}="):
+                return argument
+    return names
 
 
 def _complain(text: str, code: int) -> int:

@@ -47,16 +47,16 @@ class ModelRequest:
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="90s|5m|1m30s", help="Tuning time, earlier runs of the log included; default by --effort."
+            metavar="90s|5m|1m30s", help="Tuning time, including earlier runs in the log; default by --effort."
         ),
     ] = None
-    trials: Annotated[int | None, typer.Option(metavar="N", help="Most measured trials.")] = None
+    trials: Annotated[int | None, typer.Option(metavar="N", help="Stop after N measured trials.")] = None
     until: opt.Until = None
     effort: Annotated[
         str,
         typer.Option(
             metavar="|".join(EFFORTS),
-            help="Budget: " + ", ".join(f"{name} {seconds:g} s" for name, seconds in EFFORTS.items()) + ".",
+            help="Tuning time: " + ", ".join(f"{name} {seconds:g} s" for name, seconds in EFFORTS.items()) + ".",
         ),
     ] = Options.effort
     target: opt.Target = "host"
@@ -86,7 +86,7 @@ class ModelRequest:
     sequences: opt.Sequences = "1"
     frozen: Annotated[bool, typer.Option("--frozen", help="Measure nothing; a missing record is an error.")] = False
     peer: Annotated[
-        bool, typer.Option("--peer/--no-peer", help="Time ONNX Runtime first, if it is installed; not with --quiet.")
+        bool, typer.Option("--peer/--no-peer", help="Compare with ONNX Runtime, if it is installed; not with --quiet.")
     ] = True
     explain: opt.Explain = False
     events: opt.Events = None

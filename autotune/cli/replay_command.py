@@ -90,7 +90,7 @@ def _names(kind: str, text: str) -> list[str]:
 @replay_app.command(epilog="Example: tune replay research/traces/conv3x3.npz --searcher adaptive,random --seeds 30")
 @opt.taking(ReplayRequest)
 def replay(request: ReplayRequest) -> Reply:
-    """Compare strategies offline: every build and run is charged as it was recorded.
+    """Compare strategies on recorded kernels. Every build and run costs what it cost when it was recorded.
 
     Every searcher has the same first guesses, and every allocator the same searches of tasks. Files of one task serve
     searchers, cost models and evaluators; files of a model serve allocators.
@@ -105,7 +105,7 @@ def replay(request: ReplayRequest) -> Reply:
             f"--seeds {request.seeds}, --trials {request.trials} and --processes {request.processes} must be at least 1"
         )
     if request.guesses not in GUESSES:
-        raise UsageError(f"--guesses {request.guesses!r} is unknown; it must be one of {', '.join(GUESSES)}")
+        raise UsageError(f"--guesses {request.guesses}: unknown; choose one of {', '.join(GUESSES)}")
     rules = ReplayRules(
         request.seeds,
         request.seed,

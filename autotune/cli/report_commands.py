@@ -26,7 +26,10 @@ def report(
     ] = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Write one HTML file, readable offline: how the artifact was tuned, how fast it is, and where its time goes."""
+    """Write an HTML report of an artifact.
+
+    One file, readable offline: how the artifact was tuned, how fast it is, and where its time goes.
+    """
     from autotune.report.page import write_report
 
     written = write_report(artifact, out, None if bench is None else _read_bench(bench))
@@ -58,8 +61,8 @@ def export(
     ] = None,
     as_json: opt.Json = False,
 ) -> Reply:
-    """Write an artifact as a folder that runs without this program: for plain TVM, or as a C library."""
-    write = choose("format", form, {TVM: _export_tvm, C: _export_c})
+    """Write an artifact as a C library or for TVM. The result runs without this program."""
+    write = choose("--format", form, {TVM: _export_tvm, C: _export_c})
     written, how = write(artifact, out, name)
     names = sorted(str(path.relative_to(written)) for path in written.rglob("*") if path.is_file())
     return Reply([f"{written}: {', '.join(names)}; {how}"], {"folder": str(written), "files": names}, as_json)

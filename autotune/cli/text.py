@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from autotune.artifact.precision_choice import precision_of
 from autotune.cli.reply import table
@@ -19,11 +19,15 @@ if TYPE_CHECKING:  # these load TVM, which a mere --help must not
     from autotune.validation.verdict import Verdict
 
 DISTURBED = 0.05
-"""Share of the CPUs used by other processes from which a bench is called disturbed. Heuristic."""
+"""Share of the CPUs' time used by other processes above which a bench warns. Heuristic."""
 
 
-def run_lines(result: Result) -> list[str]:
-    """What came of ``tune run`` or ``tune build``."""
+def run_lines(result: Result, in_turn: Mapping[str, Any] | None = None) -> list[str]:
+    """What ``tune run`` or ``tune build`` brought; the line that matters most is the last.
+
+    Args:
+        in_turn: the artifact and ONNX Runtime timed in turn, as ``tune bench --json`` states it.
+    """
     lines = [f"{result.artifact}: {result.tasks} tasks of {result.model} for {result.target}"]
     lines += [_model_line(part, weight) for part, weight in zip(result.parts, result.weights, strict=False)]
     if result.measured_trials or result.reused_records:
@@ -32,7 +36,8 @@ def run_lines(result: Result) -> list[str]:
             f"{result.reused_records} records reused" + (f"; stopped: {result.reason}" if result.reason else "")
         )
     untuned, tuned = result.latency_ms.get("untuned"), result.latency_ms.get("tuned")
-    if tuned is not None:
+    compared = None if in_turn is None else speed_line(in_turn)
+    if tuned is not None and compared is None:  # two timings of different minutes would contradict each other
         kind = "weighted latencies together" if result.weights else "latency"
         lines.append(f"{kind} {tuned:.3f} ms" + (f", untuned {untuned:.3f} ms" if untuned is not None else ""))
     if result.precision is not None:
@@ -42,12 +47,37 @@ def run_lines(result: Result) -> list[str]:
     elif result.reason and not result.parts:
         lines.append(f"outputs NOT VERIFIED: {result.reason}")
     lines += [
-        f"ONNX Runtime runs {', '.join(operators)}, which this program cannot run right (docs/fallback.md)"
+        f"ONNX Runtime runs {', '.join(operators)}, which this program cannot run correctly"
         for operators in result.fallback_partitions
     ]
     times = ", ".join(f"{name} {seconds:.1f}" for name, seconds in result.phase_s.items())
     lines.append(f"{result.elapsed_s:.1f} s ({times})")
-    return lines
+    if in_turn is not None:
+        lines += disturbance(in_turn["others_cpu"])
+    return lines if compared is None else [*lines, compared]
+
+
+def speed_line(bench: Mapping[str, Any]) -> str | None:
+    """How fast the artifact is next to ONNX Runtime; None if that was not timed."""
+    ours, theirs = bench["engines"][0], next((e for e in bench["engines"] if e["name"] == "onnxruntime"), None)
+    if theirs is None:
+        return None
+    speedup = bench["speedup"]["onnxruntime"]
+    return (
+        f"{_milliseconds(ours['p50_ms'])}, {speedup:.2f} times as fast as ONNX Runtime "
+        f"({_milliseconds(theirs['p50_ms'])}, in turn)"
+    )
+
+
+def _milliseconds(ms: float) -> str:
+    return f"{ms:.2f} ms" if ms >= 1 else f"{ms:.3g} ms"
+
+
+def disturbance(others_cpu: float) -> list[str]:
+    """A warning, if other processes used much of the CPUs' time."""
+    if others_cpu <= DISTURBED:
+        return []
+    return [f"warning: other processes used {others_cpu:.0%} of the CPU; results may be unreliable"]
 
 
 def _model_line(result: Result, weight: int) -> str:
@@ -80,9 +110,7 @@ def bench_lines(result: BenchResult) -> list[str]:
         *table(heads, rows),
         "speedup = p50 of the other / ours, above 1 ours is faster; quartiles are over the rounds",
     ]
-    if result.others_cpu > DISTURBED:
-        lines.append(f"disturbed: other processes used {result.others_cpu:.0%} of the CPUs meanwhile")
-    return lines
+    return [*lines, *disturbance(result.others_cpu)]
 
 
 def clients_lines(result: ClientsResult) -> list[str]:
@@ -100,9 +128,7 @@ def clients_lines(result: ClientsResult) -> list[str]:
         told = ", ".join(f"{speedup:.3f} with {count}" for count, speedup in speedups.items())
         lines.append(f"speedup over {name}: {told} clients")
     lines.append("speedup = our requests per second / those of the other's better way, above 1 ours is faster")
-    if result.others_cpu > DISTURBED:
-        lines.append(f"disturbed: other processes used {result.others_cpu:.0%} of the CPUs meanwhile")
-    return lines
+    return [*lines, *disturbance(result.others_cpu)]
 
 
 def task_lines(report: ModelReport) -> list[str]:

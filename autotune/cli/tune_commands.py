@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,21 +15,26 @@ from autotune.cli import arguments as opt
 from autotune.cli import text as cli_text
 from autotune.cli.model_request import BUILD, ModelRequest
 from autotune.cli.reply import DONE, INTERRUPTED, Reply
+from schedules.errors import AutotuneError
 
 if TYPE_CHECKING:  # loads TVM
     from autotune.events import Observer
     from autotune.tuning.result import Result
 
 tune_app = typer.Typer()
+logger = logging.getLogger(__name__)
+
+IN_TURN_ROUNDS = 10
+"""Most rounds in which a finished artifact and ONNX Runtime are timed in turn: some ten seconds."""
 
 
 @tune_app.command(epilog="Example: tune run model.onnx --budget 90s --out model.tuned")
 @opt.taking(ModelRequest)
 def run(request: ModelRequest) -> Reply:
-    """Tune, build and verify. Run again to go on: what was measured is not measured twice.
+    """Tune, build and verify a model. Run it again to continue: nothing is measured twice.
 
-    Several models share one budget, so that the weighted sum of their latencies falls fastest; kernels that they have
-    in common are tuned once.
+    Several models share one budget, so that the weighted sum of their latencies falls fastest. Common kernels are
+    tuned once.
     """
     return _tune(request)
 
@@ -35,7 +42,7 @@ def run(request: ModelRequest) -> Reply:
 @tune_app.command(epilog="Example: tune build model.onnx --log team.db --out model.tuned")
 @opt.taking(ModelRequest, *BUILD)
 def build(request: ModelRequest) -> Reply:
-    """Build and verify from the log only: nothing is measured, and a missing record is an error."""
+    """Build and verify without measuring. Kernels come from the log; a missing record is an error."""
     return _tune(replace(request, frozen=True))
 
 
@@ -50,16 +57,45 @@ def _tune(request: ModelRequest) -> Reply:
     options = request.options()
     with ExitStack() as stack:
         written = None if request.events is None else stack.enter_context(EventFile(request.events))
-        observers: list[Observer] = [stack.enter_context(Progress(Console(stderr=True), request.quiet))]
+        progress = stack.enter_context(Progress(Console(stderr=True), request.quiet))
+        observers: list[Observer] = [progress]
         if written is not None:
             observers.append(written)
         models = [request.model, *(request.more or ())]
         result = tune(models, options, everyone(*observers))
+        in_turn = _in_turn(result, request.model, progress) if options.peer and not request.more else None
+        data = {**result.to_data(), "in_turn": in_turn}
         if written is not None:
-            written.write({"event": "result", **result.to_data()})
+            written.write({"event": "result", **data})
     code = INTERRUPTED if result.interrupted else DONE
     explained = [line for path in _explained(result) if request.explain for line in _explanation(path)]
-    return Reply([*cli_text.run_lines(result), *explained], result.to_data(), request.as_json, code=code)
+    return Reply([*explained, *cli_text.run_lines(result, in_turn)], data, request.as_json, code=code)
+
+
+def _in_turn(result: Result, model: Path, observe: Observer) -> dict[str, Any] | None:
+    """Time the artifact and ONNX Runtime in turn, as ``tune bench --json`` states it; None where that is not possible.
+
+    An artifact that was not built anew keeps its last comparison.
+    """
+    from autotune.artifact.manifest import BENCH, attachment
+    from autotune.events import PhaseBegan
+    from autotune.tuning.tune import is_repeated
+
+    if result.interrupted or result.verified is None or result.latency_ms.get("tuned") is None:
+        return None
+    try:
+        if is_repeated(result):
+            kept = attachment(result.artifact, BENCH)
+            return None if kept is None else dict(json.loads(kept))
+        from autotune.validation.bench import bench, keep_bench  # loads ONNX
+
+        observe(PhaseBegan("compare with ONNX Runtime"))
+        compared = bench(result.artifact, model_path=model, most_rounds=IN_TURN_ROUNDS)
+    except AutotuneError as error:
+        logger.debug("the artifact and ONNX Runtime were not timed in turn: %s", error)
+        return None
+    keep_bench(compared)
+    return compared.to_data()
 
 
 def _explanation(artifact: Path) -> list[str]:

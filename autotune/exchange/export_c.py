@@ -275,7 +275,7 @@ def _parts(path: Path) -> list[Part]:
 
 
 def _widest(composite: Composite) -> list[Any]:
-    """Of the parts, those for the most threads: a C library's streams all run the same kernels."""
+    """Return the parts for the most threads: a C library's streams all run the same kernels."""
     threads = max(part.threads for part in composite.parts)
     return [part for part in composite.parts if part.threads == threads]
 
@@ -292,7 +292,7 @@ class _Export:
 
     @property
     def architecture(self) -> str:
-        """Of the processor that it is for, as ``Target.architecture``."""
+        """The architecture of its processor, as ``Target.architecture``."""
         return self.parts[0].artifact.target.architecture
 
     @property

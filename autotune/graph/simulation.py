@@ -105,7 +105,7 @@ class _Run:
             self.ended[subgraph] = then
 
     def _seconds(self, subgraph: int) -> float:
-        """Of the whole ``subgraph``, beside what runs now."""
+        """Return the seconds of the entire ``subgraph``, next to what runs now."""
         lanes = self._problem.lanes
         kinds = frozenset(lanes[self._lanes[other]].kind for other in self.left if other != subgraph)
         return self._problem.rate_s(subgraph, self._lanes[subgraph], kinds) or 0.0

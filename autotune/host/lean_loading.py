@@ -87,11 +87,11 @@ class _WithoutSklearn(Loader):
         self._loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As ``loader``."""
+        """Work like ``loader``."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As ``loader``."""
+        """Work like ``loader``."""
         sys.modules[SKLEARN] = None  # type: ignore[assignment]  # as Python's documentation has it: not to be found
         try:
             self._loader.exec_module(module)

@@ -26,7 +26,7 @@ CPUS = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"
 
 ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18
-"""Of Linux on x86-64: the system call, its request for a part of the registers, and AMX's tiles."""
+"""Numbers of Linux on x86-64: the system call, its request for a part of the registers, and AMX's tiles."""
 
 MOST_CACHES = 8
 """Caches of one CPU that are looked for; the kernel lists 3 to 5."""
@@ -158,7 +158,7 @@ def host_target(threads: int | None = None, isa: str | None = None, host: Host |
         threads = host.usable_threads
     if not 1 <= threads <= len(host.allowed):
         raise UsageError(
-            f"threads is {threads}; this process may run on {_count(host.allowed)}: give 1 to {len(host.allowed)}"
+            f"--threads {threads}: this process may run on {_count(host.allowed)}; give 1 to {len(host.allowed)}"
         )
     if isa is None:
         isa = host.isas[0]
@@ -214,7 +214,7 @@ def thread_cpus(threads: int, host: Host | None = None) -> tuple[int, ...]:
 
 
 def session_cpus(threads: int) -> tuple[int, ...]:
-    """As ``thread_cpus``, for a session: of the cores that the fewest other processes use, which see this one's."""
+    """Work like ``thread_cpus``, for a session: choose the cores that the fewest other processes use, and note them."""
     cpus = thread_cpus(threads, _least_used(threads))
     CLAIMS.note(cpus)
     return cpus
@@ -228,7 +228,7 @@ def _least_used(threads: int) -> Host:
 
 
 def session_groups(count: int, threads: int) -> list[list[int]]:
-    """As ``core_groups``, for a session: of the cores that the fewest other processes use, which see this one's."""
+    """Work like ``core_groups``, for a session: choose the cores that the fewest other processes use, and note them."""
     groups = core_groups(count, threads, _least_used(count * threads))
     CLAIMS.note(cpu for group in groups for cpu in group)
     return groups

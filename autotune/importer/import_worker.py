@@ -28,7 +28,7 @@ from autotune.host.process_limits import cap_memory, is_out_of_memory, isolate, 
 from autotune.importer.onnx_model.graph_walk import walk_tensors
 from schedules.errors import AutotuneError, ModelError, first_line
 
-ADVICE = "see docs/models.md for what is supported"
+ADVICE = "export the model again, with standard operators"
 
 logger = logging.getLogger(__name__)
 

@@ -72,7 +72,7 @@ def load_model(
 def _near(path: Path) -> str:
     """An advice that names an ONNX file of the same folder with a similar name, if there is one."""
     try:
-        return did_you_mean(path.name, sorted(each.name for each in path.parent.glob("*.onnx")), least=0.8)
+        return did_you_mean(path.name, sorted(each.name for each in path.parent.glob("*.onnx")))
     except OSError:
         return ""
 

@@ -249,4 +249,4 @@ def make_evaluator(name: str) -> Evaluator:
     Raises:
         UsageError: if ``name`` is unknown.
     """
-    return choose("evaluator", name, _FACTORIES)()
+    return choose("--evaluator", name, _FACTORIES)()

@@ -131,7 +131,7 @@ class Builder:
         return self._linked(library)
 
     def assemble(self, text: str, library: str) -> str:
-        """As ``compile``, of a kernel in assembly."""
+        """Work like ``compile``, of a kernel in assembly."""
         done = subprocess.run([ASSEMBLER, "-o", object_of(library), "-"], input=text, text=True, capture_output=True)
         if done.returncode:
             *_, last = ["", *done.stderr.strip().splitlines()]

@@ -119,7 +119,7 @@ def compile_producer(target: Target) -> Kernel:
 
 
 IMAGE_AXES = 5
-"""Of a blocked image, (n, C/b, h, w, b)."""
+"""Number of axes of a blocked image, (n, C/b, h, w, b)."""
 
 
 def planes_of(shape: Sequence[int], itemsize: int) -> tuple[int, int]:

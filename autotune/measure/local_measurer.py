@@ -207,7 +207,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         self._expected = {candidate.task.key: candidate.program for candidate in candidates}
 
     def lead(self, incumbent: Candidate, latency_s: float) -> None:
-        """As ``Measurer.lead``; it may also have been measured on another machine."""
+        """Implement ``Measurer.lead``; it may also have been measured on another machine."""
         del latency_s  # ``measure`` is told it with every batch
         key = (incumbent.task.key, incumbent.config)
         if self._best.get(incumbent.task.key) != key:

@@ -126,7 +126,7 @@ class ReplayBench:
         return statistics.median(taken), math.fsum(taken)
 
     def _duel(self, runs_s: np.ndarray, slowness: np.ndarray, best: int, recorded_s: float) -> tuple[float, float]:
-        """As ``measure.racing.duel``."""
+        """Work like ``measure.racing.duel``."""
         usual_s = float(self._trace.true_s[best])
         drift = np.where(np.isnan(slowness), 1.0, slowness)
         runs: list[float] = []

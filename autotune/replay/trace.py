@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from costmodels.cost_model import Floats
 from schedules.bounded import parsed_json
 from schedules.config import Config, Value
-from schedules.errors import UsageError
+from schedules.errors import LogError
 from schedules.space import Knob, Space
 from schedules.task import Task
 
@@ -182,19 +182,21 @@ def load_traces(path: Path) -> TraceFile:
     """Read a trace file.
 
     Raises:
-        UsageError: if the file is missing or no trace of this format.
+        LogError: if the file is missing or not a trace of this format.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
             head = parsed_json(arrays["head"].tobytes())
             if head["format"] != FORMAT:
-                raise UsageError(f"{path} has trace format {head['format']}, this version reads {FORMAT}; record anew")
+                raise LogError(f"{path} has trace format {head['format']}, this version reads {FORMAT}; record anew")
             isa = head["machine"].split(", ")[-1]
             traces = tuple(_unpacked(facts, isa, arrays, number) for number, facts in enumerate(head["traces"]))
     except FileNotFoundError as error:
-        raise UsageError(f"no trace {path}; 'python -m research.record' records some") from error
+        raise LogError(f"{path} does not exist; give a trace, such as those in the sources' research/traces") from error
     except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise UsageError(f"{path} is not a trace, or damaged; give .npz files as in research/traces/") from error
+        raise LogError(
+            f"{path} is not a trace, or it is damaged; give one such as those in the sources' research/traces"
+        ) from error
     return TraceFile(head["name"], head["machine"], traces)
 
 

@@ -142,11 +142,11 @@ class PartOfTrajectories:
         self.tasks = [whole.tasks[place] for place in places]
 
     def state(self, index: int, slots: int) -> TaskState:
-        """As ``Trajectories.state``."""
+        """Implement ``Trajectories.state``."""
         return self._whole.state(self._places[index], slots)
 
     def finish(self) -> None:
-        """As ``Trajectories.finish``, of all tasks of the whole."""
+        """Implement ``Trajectories.finish``, of all tasks of the whole."""
         self._whole.finish()
 
 

@@ -115,7 +115,7 @@ def _limit(row: Row, roofline: Roofline | None) -> str:
 def _advice(row: Row) -> str:
     share = row.bound_share
     if not row.tunable:
-        return f"no template offers a choice for it; one for {row.task.op} would help (docs/extending.md)"
+        return f"no template offers a choice for it; one for {row.task.op} would help"
     if share is not None and share >= NEAR:
         fewer = "fewer bytes (fusion with its neighbours, a shorter type)" if row.memory_bound else "fewer operations"
         return f"it is as fast as this machine allows; only {fewer} would help"
@@ -127,4 +127,4 @@ def _advice(row: Row) -> str:
         return f"only {row.trials} configs were tried: more budget is likely to help"
     if row.memory_bound:
         return "its data does not arrive as fast as it could: other tiles, or fusion with the kernel that writes it"
-    return "many configs were tried: another algorithm or template would help more than budget (docs/extending.md)"
+    return "many configs were tried: another algorithm or template would help more than time"

@@ -10,12 +10,11 @@ from typing import Any
 
 from autotune.artifact.composite import Composite, model_of, read_composite
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
-from autotune.artifact.manifest import SEGMENTS, SHAPES, attachment, damage_reported, kind_of
+from autotune.artifact.manifest import BENCH, SEGMENTS, SHAPES, attachment, damage_reported, kind_of
 from autotune.artifact.precision_choice import PrecisionChoice, choice_of, precision_of
 from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
 from autotune.tuning.run_history import Run, algorithm_of, read_history
-from autotune.validation.bench import BENCH
 from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.config import Config
 from schedules.errors import UsageError
@@ -59,7 +58,7 @@ class Row:
 
     @property
     def precision(self) -> str:
-        """As ``precision_of``."""
+        """Work like ``precision_of``."""
         return precision_of(self.task)
 
     @property

@@ -63,7 +63,7 @@ def report_kernels(path: Path, task: str | None = None, emit: str | None = None)
         InstallError: if a compiler that the form needs is missing.
     """
     if emit is not None:
-        choose("form", emit, {form: form for backend in BACKENDS.values() for form in backend().forms})
+        choose("--emit", emit, {form: form for backend in BACKENDS.values() for form in backend().forms})
     artifact = read_artifact(path)
     tasks, programs = read_tasks(path)
     wanted = tasks if task is None else (find_task(tasks, task),)

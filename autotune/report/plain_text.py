@@ -21,7 +21,7 @@ def _escape(char: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """As ``escaped``, of each line of a text that may have several."""
+    """Work like ``escaped``, of each line of a text that may have several."""
     return "\n".join(map(escaped, text.split("\n")))
 
 

@@ -123,7 +123,7 @@ class RunSummary:
         """Latency of the model's kernels, of the reference engine, and what the time left is expected to cut."""
         timed = self.reference
         beside = "" if timed is None else f" ({timed.name} {1e3 * timed.latency_s:.3f} ms)"
-        ahead = f", some {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.measured else ""
+        ahead = f", about {1e3 * self.remaining_s:.2g} ms still to gain" if self.left_s > 0 and self.measured else ""
         some = f" of {len(self.tasks) - self.untouched} of {len(self.tasks)} tasks" if self.untouched else ""
         return f"best kernels{some} {1e3 * self.kernels_s:.3f} ms{beside}{ahead}"
 

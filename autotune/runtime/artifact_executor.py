@@ -71,7 +71,7 @@ class ArtifactExecutor(ABC):
 
     @abstractmethod
     def halt(self) -> None:
-        """As ``cancel``; until ``resume``, runs that begin end at once, where that is possible."""
+        """Work like ``cancel``; until ``resume``, runs that begin end at once, where that is possible."""
 
     def resume(self) -> None:  # noqa: B027  # where runs go on to their ends there is nothing to undo
         """Let runs begin again."""

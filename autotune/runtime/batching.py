@@ -47,7 +47,7 @@ class Request(Future[list[Array]]):
         self.add_done_callback(_end)  # no method of its own: it would live until it is collected
 
     def result(self, timeout: float | None = None) -> list[Array]:
-        """As ``Future.result``.
+        """Implement ``Future.result``.
 
         Raises:
             RunError: in the child of a fork, if the parent made the request and had no answer yet.
@@ -57,7 +57,7 @@ class Request(Future[list[Array]]):
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As ``Future.exception``; raises what ``result`` raises in the child of a fork."""
+        """Implement ``Future.exception``; raises what ``result`` raises in the child of a fork."""
         self._check_life()
         self.ended.wait(timeout)
         return super().exception(0)

@@ -22,7 +22,7 @@ class FramedExecutor(ArtifactExecutor):
         self.provenance, self.threads, self.lanes = kernels.provenance, kernels.threads, kernels.lanes
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """As ``ArtifactExecutor.run``; an output that is a sequence is a list of arrays."""
+        """Implement ``ArtifactExecutor.run``; an output that is a sequence is a list of arrays."""
         values = self._values(arrays)
         made = self._kernels.run(self._given(values))
         values.update(zip((spec.name for spec in self._kernels.outputs), made, strict=False))
@@ -30,24 +30,24 @@ class FramedExecutor(ArtifactExecutor):
         return [values[spec.name] for spec in self.outputs]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """As ``ArtifactExecutor.profile``, of the kernels."""
+        """Implement ``ArtifactExecutor.profile``, of the kernels."""
         return self._kernels.profile(self._given(self._values(arrays)))
 
     def timeline(self, arrays: Arrays) -> list[Span]:
-        """As ``ArtifactExecutor.timeline``, of the kernels."""
+        """Implement ``ArtifactExecutor.timeline``, of the kernels."""
         return self._kernels.timeline(self._given(self._values(arrays)))
 
     def halt(self) -> None:
-        """As ``ArtifactExecutor.halt``."""
+        """Implement ``ArtifactExecutor.halt``."""
         self._kernels.halt()
 
     def resume(self) -> None:
-        """As ``ArtifactExecutor.resume``."""
+        """Implement ``ArtifactExecutor.resume``."""
         self._kernels.resume()
 
     @property
     def survives_fork(self) -> bool:
-        """As ``ArtifactExecutor``."""
+        """Implement ``ArtifactExecutor``."""
         return self._kernels.survives_fork
 
     def _values(self, arrays: Arrays) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class GenerationExecutor(ArtifactExecutor):
         return [TensorSpec(s.name, (batch, s.shape[1], self.capacity, s.shape[3]), s.dtype) for s in specs]
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """As ``ArtifactExecutor.run``: caches are copied in, and copied out again. ``step`` does not copy."""
+        """Implement ``ArtifactExecutor.run``: caches are copied in, and copied out again. ``step`` does not copy."""
         pasts, rest, new = self._parted(arrays)
         caches = KeyValueCaches(self.cache_specs(pasts[0].shape[0]))
         caches.fill(pasts)
@@ -164,7 +164,7 @@ class GenerationExecutor(ArtifactExecutor):
         return made
 
     def _made(self, caches: KeyValueCaches, arrays: Arrays, new: int, used: int) -> list[Array]:
-        """As ``step``, of what fits; leaves lengths behind that are not those of the end."""
+        """Work like ``step``, of what fits; leaves lengths behind that are not those of the end."""
         batch = len(caches.lengths)
         if batch > 1 and new > max(each.length for each in self.buckets if each.batch == batch):
             return self._row_by_row(caches, arrays)
@@ -182,7 +182,7 @@ class GenerationExecutor(ArtifactExecutor):
         return [self._joined(parts) for parts in zip(*made, strict=True)]
 
     def _row_by_row(self, caches: KeyValueCaches, arrays: Arrays) -> list[Array]:
-        """As ``step``, one sequence after the other: there are parts for prompts of one."""
+        """Work like ``step``, one sequence after the other: there are parts for prompts of one."""
         count = len(caches.lengths)
         made = [
             self.step(
@@ -194,7 +194,7 @@ class GenerationExecutor(ArtifactExecutor):
         return [np.concatenate(parts, axis=0) for parts in zip(*made, strict=True)]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """As ``ArtifactExecutor.profile``, of a part for just so many positions and sequences."""
+        """Implement ``ArtifactExecutor.profile``, of a part for just so many positions and sequences."""
         pasts, rest, new = self._parted(arrays)
         batch = pasts[0].shape[0]
         bucket = next((each for each in self.buckets if (each.batch, each.length) == (batch, new)), None)
@@ -208,24 +208,24 @@ class GenerationExecutor(ArtifactExecutor):
         return self._executor(bucket).profile(self._given(bucket, caches, rest, place))
 
     def halt(self) -> None:
-        """As ``ArtifactExecutor.halt``."""
+        """Implement ``ArtifactExecutor.halt``."""
         self._halted = True
         for executor in list(self._opened.values()):
             executor.halt()
 
     def resume(self) -> None:
-        """As ``ArtifactExecutor.resume``."""
+        """Implement ``ArtifactExecutor.resume``."""
         self._halted = False
         for executor in list(self._opened.values()):
             executor.resume()
 
     @property
     def survives_fork(self) -> bool:
-        """As ``ArtifactExecutor``."""
+        """Implement ``ArtifactExecutor``."""
         return all(executor.survives_fork for executor in self._opened.values())
 
     def check(self, arrays: Arrays) -> None:
-        """As ``ArtifactExecutor.check``, of the caches; ``step`` looks at the rest before it runs."""
+        """Implement ``ArtifactExecutor.check``, of the caches; ``step`` looks at the rest before it runs."""
         self._parted(arrays)
 
     def _bucket(self, artifact: Artifact) -> Bucket:

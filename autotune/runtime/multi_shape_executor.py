@@ -22,7 +22,7 @@ from autotune.runtime.one_shape_executor import OneShapeExecutor
 from schedules.errors import UsageError
 
 Shapes = tuple[tuple[int, ...], ...]
-"""Of all inputs, in order."""
+"""Shapes of all inputs, in order."""
 
 
 class MultiShapeExecutor(ArtifactExecutor):
@@ -53,7 +53,7 @@ class MultiShapeExecutor(ArtifactExecutor):
         self.lanes = first.lanes
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """As ``ArtifactExecutor.run``, for any shapes that the artifact was built for or can be led to.
+        """Implement ``ArtifactExecutor.run``, for any shapes that the artifact was built for or can be led to.
 
         Raises:
             UsageError: for a size that needs a part of its own, with the option to add.
@@ -75,7 +75,7 @@ class MultiShapeExecutor(ArtifactExecutor):
         raise UsageError(self._refusal(shapes))
 
     def check(self, arrays: Arrays) -> None:
-        """As ``ArtifactExecutor.check``."""
+        """Implement ``ArtifactExecutor.check``."""
         shapes = _shapes(arrays)
         if shapes not in self._by_shapes:
             sizes = self._interface.sizes(self._by_name(shapes))
@@ -94,28 +94,28 @@ class MultiShapeExecutor(ArtifactExecutor):
         return rest == 0 or self._serves({**sizes, symbol: rest})
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """As ``ArtifactExecutor.profile``, of the part for these very shapes."""
+        """Implement ``ArtifactExecutor.profile``, of the part for these very shapes."""
         return self._executor(self._exact(arrays)).profile(arrays)
 
     def timeline(self, arrays: Arrays) -> list[Span]:
-        """As ``ArtifactExecutor.timeline``, of the part for these very shapes."""
+        """Implement ``ArtifactExecutor.timeline``, of the part for these very shapes."""
         return self._executor(self._exact(arrays)).timeline(arrays)
 
     def halt(self) -> None:
-        """As ``ArtifactExecutor.halt``."""
+        """Implement ``ArtifactExecutor.halt``."""
         self._halted = True
         for executor in list(self._opened.values()):
             executor.halt()
 
     def resume(self) -> None:
-        """As ``ArtifactExecutor.resume``."""
+        """Implement ``ArtifactExecutor.resume``."""
         self._halted = False
         for executor in list(self._opened.values()):
             executor.resume()
 
     @property
     def survives_fork(self) -> bool:
-        """As ``ArtifactExecutor``."""
+        """Implement ``ArtifactExecutor``."""
         return all(executor.survives_fork for executor in self._opened.values())
 
     def _executor(self, part: Part) -> OneShapeExecutor:

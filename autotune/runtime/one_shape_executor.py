@@ -41,33 +41,33 @@ class OneShapeExecutor(ArtifactExecutor):
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """As ``ArtifactExecutor.run``."""
+        """Implement ``ArtifactExecutor.run``."""
         made = self._kernels.run(self._read(arrays))
         return made if self._as_made else self._as_users_see(made)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """As ``ArtifactExecutor.profile``."""
+        """Implement ``ArtifactExecutor.profile``."""
         return self._kernels.profile(self._read(arrays))
 
     def timeline(self, arrays: Arrays) -> list[Span]:
-        """As ``ArtifactExecutor.timeline``."""
+        """Implement ``ArtifactExecutor.timeline``."""
         return self._kernels.timeline(self._read(arrays))
 
     def halt(self) -> None:
-        """As ``ArtifactExecutor.halt``; TVM's virtual machine runs to its end."""
+        """Implement ``ArtifactExecutor.halt``; TVM's virtual machine runs to its end."""
         self._kernels.halt()
 
     def resume(self) -> None:
-        """As ``ArtifactExecutor.resume``."""
+        """Implement ``ArtifactExecutor.resume``."""
         self._kernels.resume()
 
     @property
     def survives_fork(self) -> bool:
-        """As ``ArtifactExecutor``."""
+        """Implement ``ArtifactExecutor``."""
         return self._kernels.survives_fork
 
     def streams(self, others: Sequence[ArtifactExecutor]) -> Streams | None:
-        """As ``ArtifactExecutor.streams``."""
+        """Implement ``ArtifactExecutor.streams``."""
         same = [other._kernels for other in others if isinstance(other, OneShapeExecutor)]
         streams = self._kernels.streams(same) if self._as_made else None
         return None if streams is None else OneShapeStreams(streams, self._read)
@@ -92,7 +92,7 @@ class OneShapeExecutor(ArtifactExecutor):
 
 @dataclass(frozen=True)
 class OneShapeStreams:
-    """As ``Streams``, for arrays as users give them.
+    """An implementation of ``Streams``, for arrays as users give them.
 
     Attributes:
         read: what kernels read of them.
@@ -102,17 +102,17 @@ class OneShapeStreams:
     read: Callable[[Arrays], list[Array]]
 
     def call(self, inputs: Arrays) -> StreamCall:
-        """As ``Streams.call``."""
+        """Implement ``Streams.call``."""
         return self.kernels.call(self.read(inputs))
 
     def run(self, inputs: Arrays, timeout_s: float | None) -> list[Array]:
-        """As ``Streams.run``."""
+        """Implement ``Streams.run``."""
         return self.kernels.run(self.read(inputs), timeout_s)
 
     def cancel_runs(self) -> None:
-        """As ``Streams.cancel_runs``."""
+        """Implement ``Streams.cancel_runs``."""
         self.kernels.cancel_runs()
 
     def stream(self, timeout_s: float | None) -> AbstractContextManager[int]:
-        """As ``Streams.stream``."""
+        """Implement ``Streams.stream``."""
         return self.kernels.stream(timeout_s)

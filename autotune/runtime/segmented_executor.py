@@ -48,7 +48,7 @@ class SegmentedExecutor(ArtifactExecutor):
         }
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """As ``ArtifactExecutor.run``.
+        """Implement ``ArtifactExecutor.run``.
 
         Raises:
             RunError: if a segment fails; a fallback partition is named.
@@ -59,7 +59,7 @@ class SegmentedExecutor(ArtifactExecutor):
         return [values[spec.name] for spec in self.outputs]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """As ``ArtifactExecutor.profile``; a fallback partition is one entry, named after its file."""
+        """Implement ``ArtifactExecutor.profile``; a fallback partition is one entry, named after its file."""
         values = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         spent: list[tuple[str, float]] = []
         for segment in self._segments:
@@ -69,18 +69,18 @@ class SegmentedExecutor(ArtifactExecutor):
         return spent
 
     def halt(self) -> None:
-        """As ``ArtifactExecutor.halt``, at the next tuned kernel."""
+        """Implement ``ArtifactExecutor.halt``, at the next tuned kernel."""
         for segment in self._segments:
             segment.halt()
 
     def resume(self) -> None:
-        """As ``ArtifactExecutor.resume``."""
+        """Implement ``ArtifactExecutor.resume``."""
         for segment in self._segments:
             segment.resume()
 
     @property
     def survives_fork(self) -> bool:
-        """As ``ArtifactExecutor``."""
+        """Implement ``ArtifactExecutor``."""
         return all(segment.survives_fork for segment in self._segments)
 
     def _read(self, segment: ArtifactExecutor, values: Mapping[str, Array]) -> list[Array]:
@@ -104,7 +104,7 @@ class FallbackExecutor(ArtifactExecutor):
         self._runs = foreign_runs()
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """As ``ArtifactExecutor.run``."""
+        """Implement ``ArtifactExecutor.run``."""
         feed = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         try:
             with third_party(), self._runs:
@@ -114,7 +114,7 @@ class FallbackExecutor(ArtifactExecutor):
             raise RunError(f"fallback partition {self._part.path.name} ({operators}) failed: {reason}") from error
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """As ``ArtifactExecutor.profile``: the name of the file, and the seconds of one run."""
+        """Implement ``ArtifactExecutor.profile``: the name of the file, and the seconds of one run."""
         began = time.perf_counter()
         self.run(arrays)
         return [(self._part.path.stem, time.perf_counter() - began)]

@@ -142,7 +142,7 @@ class Serving:
         return self._run_joined(arrays, timeout_s)
 
     def step(self, caches: KeyValueCaches, arrays: list[Array], timeout_s: float | None) -> list[Array]:
-        """As ``GenerationExecutor.step``, by the calling thread, which waits for a stream and runs on it.
+        """Implement ``GenerationExecutor.step``, by the calling thread, which waits for a stream and runs on it.
 
         Raises:
             BusyError, RunError: as ``run``.
@@ -231,8 +231,9 @@ class Serving:
                     turn.end()
 
     def _run_joined(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
-        """As ``run``, where requests are joined: the thread that opens a batch runs it; with a time limit, which a run
-        could exceed, a thread of the session's does.
+        """Work like ``run``, where requests are joined: the thread that opens a batch runs it.
+
+        With a time limit, which a run could exceed, a thread of the session runs it.
         """
         self.first.check(arrays)
         request = Request(self._stop)

@@ -194,7 +194,7 @@ class InferenceSession(OnnxRuntimeLike):
         *,
         timeout_s: float | None = None,
     ) -> Future[list[Array]]:
-        """As ``run``, without waiting for it: a future of the outputs.
+        """Work like ``run``, without waiting for it: a future of the outputs.
 
         The arrays must stay as they are until the future is done. Cancelling the future takes the request out of the
         queue; if it runs already, it ends before its next kernel, and ``result`` raises ``RunError``.

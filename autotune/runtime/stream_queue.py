@@ -21,7 +21,7 @@ WIDE = -1
 
 
 class Signal:
-    """As ``threading.Event``, but a thread that a signal's handler interrupts while it waits leaves no lock behind.
+    """A ``threading.Event``, except that a thread that a signal interrupts while it waits leaves no lock behind.
 
     The lock of an event is taken in Python. An exception between that and the wait is never undone, and whoever sets
     the event later hangs.
@@ -202,7 +202,7 @@ class ClosedQueue(StreamQueue):
         raise RunError(self._why)
 
     def submit(self, start: Callable[[int], None], timeout_s: float | None = None) -> None:
-        """As ``acquire``."""
+        """Work like ``acquire``."""
         self.acquire()
 
 

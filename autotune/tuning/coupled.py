@@ -66,7 +66,7 @@ class CoupledLanes:
         return worth_cutting(cpu, device, Link(HAND_OVER_S, COPY_BYTES_PER_S))
 
     def parts(self, folder: Path) -> Iterator[PartJob]:
-        """As ``Composition.parts``: the CPU's, then the device's, of the whole model and of every subgraph."""
+        """Implement ``Composition.parts``: the CPU's, then the device's, of the whole model and of every subgraph."""
         self._parts = [self._part("model", self._job.model, self._options.inputs, folder)]
         yield from self._jobs(self._parts[0], self._host, SHARE)
         for branch in self._branches:
@@ -94,7 +94,7 @@ class CoupledLanes:
         yield PartJob(file, on_device, self._device, True, imported=part.imported if again else None)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
-        """As ``Composition.compose``: the fastest of what was placed and of either lane alone."""
+        """Implement ``Composition.compose``: the fastest of what was placed and of either lane alone."""
         whole, *parts = (
             part if result is not None else replace(part, device=None)
             for part, result in zip(self._parts, results[1::2], strict=True)

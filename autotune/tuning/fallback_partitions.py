@@ -66,7 +66,7 @@ class FallbackPartitions:
         return list(dict.fromkeys(kind for segment in fallbacks for kind in segment.operators))
 
     def parts(self, folder: Path) -> list[PartJob]:
-        """As ``Composition.parts``.
+        """Implement ``Composition.parts``.
 
         Raises:
             InstallError: if ONNX Runtime is not installed.
@@ -86,7 +86,7 @@ class FallbackPartitions:
         return jobs
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
-        """As ``Composition.compose``."""
+        """Implement ``Composition.compose``."""
         places = self._places(folder)
         made, seed = folder / "segments", self._options.seed
         provenance = {"model": self._path.name, "sha256": sha256(self._path), "precision": self._options.precision}

@@ -140,7 +140,7 @@ def _program_of(func: tirx.PrimFunc, target: Target, weights: tuple[int, ...], n
     except (TypeError, ValueError, tvm.error.TVMError) as error:
         raise UsageError(f"{name} cannot be tuned ({first_line(error)}); give every shape as a number") from error
     if not claimed.space.knobs:
-        raise UsageError(f"no template offers a choice for {name}; add one as docs/extending.md shows")
+        raise UsageError(f"no template offers a choice for {name}; add one")
     return Program(IRModule({}), (), (), (), (task,), {key: program_of(func)}, {key: claimed.space}, {name: key})
 
 

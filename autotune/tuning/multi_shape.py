@@ -66,7 +66,7 @@ class ShapeSets:
                 yield PartJob(self._model, options, target, imported=imported)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
-        """As ``Composition.compose``; the whole is also compared at sizes between those of the sets."""
+        """Implement ``Composition.compose``; the whole is also compared at sizes between those of the sets."""
         places = [result.artifact for result in results if result is not None]
         if self._before is not None and _is_unchanged(self._before, places, self._kinds):
             return Composed(None)

@@ -149,4 +149,4 @@ def _advice(options: Options) -> str:
         return "ONNX Runtime runs such operators where the package onnxruntime is installed"
     if options.fallback is not None:
         return "ONNX Runtime runs such operators without --fallback none"
-    return "ONNX Runtime runs such operators of one set of shapes on this machine's CPU (docs/fallback.md)"
+    return "ONNX Runtime can run such operators for one set of shapes on this machine's CPU"

@@ -76,6 +76,11 @@ def tune(
     return result
 
 
+def is_repeated(result: Result) -> bool:
+    """Whether ``result`` is that of an earlier run, because nothing has changed since."""
+    return result.reason.endswith(REPEATED)
+
+
 def build(
     model: str | Path | Sequence[str | Path], options: Options | None = None, observe: Observer = ignore
 ) -> Result:

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.known_models import remembered_model
-from autotune.artifact.manifest import SEGMENTS, attach, kind_of, sha256
+from autotune.artifact.manifest import BENCH, SEGMENTS, attach, kind_of, sha256
 from autotune.importer.load import load_model
 from autotune.interface import TensorSpec
+from autotune.runtime.model_timing import interval
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
 from autotune.validation.verify import random_inputs
 from costmodels.choices import choose
@@ -43,13 +44,14 @@ REFERENCE_ENGINES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "open
 precision itself: bf16 where the CPU has instructions for it."""
 INSTALL = "pip install 'tune-compiler[bench]'"
 
-BENCH = "bench.json"
-"""The file in an artifact that keeps its last bench."""
-
 ROUND_S = 0.2
 """Timed seconds per engine and round. Heuristic: long against a time slice, short against a drift of the clock."""
 MOST_RUNS = 2000
 """Runs of one engine in a round: a model of 10 µs would otherwise send 20,000 numbers through a pipe."""
+FEWEST_ROUNDS, MOST_ROUNDS = 6, 30
+"""Rounds without ``rounds``: the 95 % interval of a median of fewer than 6 says nothing."""
+SURE = 0.01
+"""A ratio is known when half of its 95 % interval is within this share of it."""
 ALONE_ROUNDS = 2
 """Rounds of an engine that is timed alone."""
 
@@ -81,9 +83,7 @@ class BenchResult:
     def quartiles(self, name: str) -> tuple[float, float]:
         """First and third quartile of the per-round speedup over ``name``."""
         other = next(engine for engine in self.engines if engine.name == name)
-        pairs = zip(other.rounds, self.engines[0].rounds, strict=True)
-        ratios = [statistics.median(theirs) / statistics.median(ours) for theirs, ours in pairs]
-        low, high = np.percentile(ratios, (25, 75))
+        low, high = np.percentile(round_ratios(other, self.engines[0]), (25, 75))
         return float(low), float(high)
 
     def to_data(self) -> dict[str, Any]:
@@ -105,9 +105,10 @@ def bench(
     artifact_path: Path,
     against: Sequence[str] = ("onnxruntime",),
     model_path: Path | None = None,
-    rounds: int = 30,
+    rounds: int | None = None,
     seed: int = 0,
     progress: Progress = lambda what, done, total: None,  # noqa: ARG005
+    most_rounds: int = MOST_ROUNDS,
 ) -> BenchResult:
     """Time the artifact and ``against`` in turn.
 
@@ -115,8 +116,9 @@ def bench(
         against: other engines, of ``REFERENCE_ENGINES``, and paths of other artifacts of the model, each on the
             threads that it was tuned for.
         model_path: the ONNX model; None looks for it, see ``find_model``.
-        rounds: how often every engine gets its turn.
+        rounds: how often every engine gets its turn; None: until every ratio is known (``SURE``).
         seed: of the random inputs.
+        most_rounds: limit of rounds without ``rounds``.
 
     Raises:
         UsageError: for an unknown engine, an artifact with other inputs, or no rounds.
@@ -125,8 +127,8 @@ def bench(
         MeasureError: if an engine dies or hangs.
     """
     check_engines(against)
-    if rounds < 1:
-        raise UsageError(f"rounds is {rounds}; it must be at least 1")
+    if rounds is not None and rounds < 1:
+        raise UsageError(f"--rounds {rounds}: must be at least 1")
     artifact = read_timed(artifact_path)
     specs, threads = inputs_of(artifact), max(thread_counts(artifact))
     others = {name: read_timed(Path(name)) for name in against if is_artifact(name)}
@@ -145,17 +147,32 @@ def bench(
             own = max(thread_counts(others[name])) if name in others else threads
             engines.append(stack.enter_context(start_engine(name, folder, own)))
         counts = [_calibrate(engine, engines) for engine in engines]
-        meter = CpuMeter()
-        for done in range(rounds):
-            progress("rounds", done, rounds)
+        meter, limit = CpuMeter(), most_rounds if rounds is None else rounds
+        for done in range(limit):
+            progress("rounds", done, limit)
             for engine, count in zip(engines, counts, strict=True):
                 wait_until_quiet(engines)
                 with meter.watching(engine):
                     engine.times.rounds.append(engine.run(count, warmup=max(1, count // 3)))
-        progress("rounds", rounds, rounds)
+            if rounds is None and all(is_known(engine.times, engines[0].times) for engine in engines[1:]):
+                break
+        progress("rounds", limit, limit)
     times = tuple(engine.times for engine in engines)
     source = str(artifact.provenance.get("model", ""))
     return BenchResult(artifact_path, source, threads, times, meter.others_cpu)
+
+
+def round_ratios(other: EngineTimes, ours: EngineTimes) -> list[float]:
+    """The other engine's median latency over ours in each round."""
+    pairs = zip(other.rounds, ours.rounds, strict=True)
+    return [statistics.median(theirs) / statistics.median(own) for theirs, own in pairs]
+
+
+def is_known(other: EngineTimes, ours: EngineTimes) -> bool:
+    """Whether the rounds so far determine the ratio to ``other``, see ``SURE``."""
+    ratios = round_ratios(other, ours)
+    low, median, high = interval(ratios)
+    return len(ratios) >= FEWEST_ROUNDS and high - low <= 2 * SURE * median
 
 
 def read_timed(path: Path) -> Artifact | Composite:
@@ -201,7 +218,7 @@ def check_engines(names: Sequence[str]) -> None:
         UsageError, InstallError: naming the engine and what to do.
     """
     for name in (name for name in names if not is_artifact(name)):
-        if importlib.util.find_spec(choose("engine", name, REFERENCE_ENGINES)) is None:
+        if importlib.util.find_spec(choose("--against", name, REFERENCE_ENGINES)) is None:
             raise InstallError(f"{name} is not installed; run: {INSTALL}")
     if len(set(names)) < len(names):
         raise UsageError(f"--against {','.join(names)} names an engine twice")

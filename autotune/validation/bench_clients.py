@@ -159,7 +159,7 @@ def bench_clients(
     """
     if rounds < 1 or not clients or min(clients) < 1:
         raise UsageError(f"rounds is {rounds} and clients are {list(clients)}; each must be at least 1")
-    ways = {name: (name,) if is_artifact(name) else choose("engine", name, WAYS) for name in against}
+    ways = {name: (name,) if is_artifact(name) else choose("--against", name, WAYS) for name in against}
     check_engines(against)
     artifact = read_artifact(path) if kind_of(path) == KERNELS else read_composite(path)
     specs, threads = inputs_of(artifact), _threads(artifact, options)

@@ -229,7 +229,7 @@ WARM_S = 0.1
 
 
 def serve(engine: Engine, clients: int, seconds: float) -> tuple[float, list[float]]:
-    """As ``Serve``."""
+    """Implement ``Serve``."""
     runs = [engine.run] * clients if engine.clients is None else engine.clients(clients)
     for run in runs:
         run()

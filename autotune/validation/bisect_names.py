@@ -16,7 +16,7 @@ from autotune.validation.reference_runs import Arrays, reference_outputs
 Array = NDArray[Any]
 
 CLOSE = 1e-3
-"""Of a tensor's root mean square: two right tensors differ by less, two different ones by more."""
+"""Share of a tensor's root mean square: two right tensors differ by less, two different ones by more."""
 
 
 class Names:

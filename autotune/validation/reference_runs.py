@@ -71,7 +71,7 @@ def reference_outputs(model: Model, feed: Arrays) -> tuple[str, list[NDArray[Any
 
 
 def reference_samples(model: Model, feeds: Sequence[Arrays]) -> tuple[str, list[list[NDArray[Any]]]]:
-    """As ``reference_outputs``, of every feed; the model is opened once."""
+    """Work like ``reference_outputs``, of every feed; the model is opened once."""
     name, run = _reference(model)
     return name, [run(feed) for feed in feeds]
 
@@ -137,7 +137,7 @@ class Reference:
         self._edges: list[Edge] = []
 
     def outputs(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
-        """As ``reference_outputs``."""
+        """Work like ``reference_outputs``."""
         if self._feed is None or not _same(self._feed, feed):
             name, run = _reference(self._model)
             began = time.perf_counter()

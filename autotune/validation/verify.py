@@ -161,12 +161,12 @@ def compare_artifact(artifact: Path, reference: Reference, seed: int = 0) -> Ver
 
 
 def compare_session(session: InferenceSession, reference: Reference, seed: int = 0) -> Verdict:
-    """As ``compare_artifact``, for an artifact that is open."""
+    """Work like ``compare_artifact``, for an artifact that is open."""
     return compare_outputs(session, reference, session_inputs(session, seed))
 
 
 def compare_outputs(session: InferenceSession, reference: Reference, feed: Arrays) -> Verdict:
-    """As ``compare_session``, on these inputs."""
+    """Work like ``compare_session``, on these inputs."""
     name, theirs = reference.outputs(feed)
     meta = session.get_modelmeta().custom_metadata_map
     precision = meta.get("precision", str(FP32))

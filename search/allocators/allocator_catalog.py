@@ -38,4 +38,4 @@ def make_allocator(name: str, rng: np.random.Generator) -> Allocator:
     Raises:
         UsageError: if ``name`` is unknown.
     """
-    return choose("allocator", name, _FACTORIES)(rng)
+    return choose("--allocator", name, _FACTORIES)(rng)

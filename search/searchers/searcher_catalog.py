@@ -29,4 +29,4 @@ def make_searcher(name: str, context: SearchContext) -> Searcher:
     Raises:
         UsageError: if ``name``, or the cost model that the context names, is unknown.
     """
-    return choose("searcher", name, _FACTORIES)(context)
+    return choose("--searcher", name, _FACTORIES)(context)

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 from autotune.artifact.directory import read_artifact, read_tasks
-from autotune.artifact.manifest import annotate, attach
+from autotune.artifact.manifest import BENCH, annotate, attach
 from autotune.events import ReferenceTimed
 from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
 from autotune.tuning.run_history import Run, Slot, TaskHistory, write_history
-from autotune.validation.bench import BENCH
 
 BENCHED = {
     "threads": 1,

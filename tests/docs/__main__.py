@@ -1,7 +1,8 @@
 """``python -m tests.docs api FILE`` writes the reference, ``… screenshots ARTIFACT FOLDER`` the pictures.
 
 ``… figures README PAGE`` copies figures of the page of benchmarks into the README's table, ``… errors FILE`` provokes
-every error it lists and writes what was said, and ``… sentences`` names pages whose sentences are too long.
+every error it lists and writes what was said, ``… panels FILE`` groups the options of the page of the command line, and
+``… sentences`` names pages whose sentences are too long.
 """
 
 import sys
@@ -15,6 +16,10 @@ def main(what: str, *places: str) -> None:
         from tests.docs.api import page
 
         Path(places[0]).write_text(page())
+    elif what == "panels":
+        from tests.docs.panels import with_panels
+
+        Path(places[0]).write_text(with_panels(Path(places[0]).read_text()))
     elif what == "figures":
         from tests.docs.figures import with_figures
 

@@ -25,8 +25,8 @@ from tests.autotune_tests.tiny import save_tiny
 
 HEAD = """# Errors
 
-What `tune` says when it refuses, one line on stderr each, with its exit code: 1 failed, 2 usage, 3 frozen and something
-was missing, 4 verification failed. `make docs` provokes every one of them and writes this page; a test compares.
+Every refusal is one line on stderr, with an exit code: 1 failed, 2 usage, 3 a required record is missing, 4
+verification failed. `make docs` provokes each and writes this list; a test compares.
 
 In the commands below, `model.onnx` is a model of one convolution and one matrix product, `open.onnx` has an input
 without sizes, `model.tuned` is an artifact of the first, and `tuning.db` its tuning log.

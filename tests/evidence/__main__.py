@@ -1,4 +1,4 @@
-"""``python -m tests.evidence run|mark|check|status [SECTION…]``: renew the figures of the user pages, or list their age.
+"""``python -m tests.evidence run|mark|check|status [SECTION…]``: renew the figures of user pages, or list their age.
 
 ``run`` runs the commands of all claims, or of those whose section contains one of the words, one after another on an
 otherwise idle machine; the output of each is kept in build/evidence. ``mark`` runs nothing: it writes the line of every

@@ -1,7 +1,7 @@
 """The ledger of claims: which command measured the figures of a user page, with which version, where and when.
 
-``docs/claims.toml`` holds a table ``[[claim]]`` for every section of README.md and docs/*.md that states a figure. Below
-the section's heading stands a line made from its claim. Lab notes (docs/lab) name their own machines and commits.
+``docs/claims.toml`` holds a table ``[[claim]]`` for every section of README.md and docs/*.md that states a figure.
+Below the section's heading stands a line made from its claim. Lab notes (docs/lab) name their own machines and commits.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MARK = "*Measured at "
 
 HEADER = """\
 # Where the figures of README.md and docs/*.md come from: a claim for every section that states one.
-# `make evidence` runs the commands and renews version, date, machine and figures; `make evidence ACTION=status` lists the
-# claims that were measured with another version. tests/evidence says what the fields mean.
+# `make evidence` runs the commands and renews version, date, machine and figures; `make evidence ACTION=status` lists
+# the version of each claim. tests/evidence says what the fields mean.
 """
 
 
@@ -44,7 +44,7 @@ class Claim:
         command: measures the figures; empty where the figures are constants of the code.
         seconds: how long the command takes, about.
         needs: what the command needs besides a CPU, such as ``gpu``; empty for nothing.
-        version: version of the program in the last run, with its commit, such as ``0.1.0+4bead28``; empty for constants.
+        version: version of the program in the last run, with its commit, such as ``0.1.0+4bead28``; empty if constant.
         date, machine: day and machine of the last run.
         figures: pairs of patterns with one group each: where the command's output has a figure, and where the section.
     """

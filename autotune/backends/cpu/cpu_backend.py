@@ -45,7 +45,7 @@ class CpuBackend:
     has_lanes: bool = True
 
     def check_options(self, options: Options) -> None:
-        """As ``Backend.check_options``: kernels run here, unless they are built for elsewhere on one lane."""
+        """Implement ``Backend.check_options``: kernels run here, unless they are built for elsewhere on one lane."""
         if options.device and options.target is not None and not runs_here(options.target):
             raise UsageError(
                 f"kernels for {options.target.mcpu or options.target.isa} cannot run on this machine; give --no-device "
@@ -53,24 +53,24 @@ class CpuBackend:
             )
 
     def check_program(self, model: str, program: Program) -> None:
-        """As ``Backend.check_program``: every program has kernels for a CPU."""
+        """Implement ``Backend.check_program``: every program has kernels for a CPU."""
 
     def lanes(self, options: Options, target: Target) -> tuple[Lane, ...]:
-        """As ``Backend.lanes``: groups of cores."""
+        """Implement ``Backend.lanes``: groups of cores."""
         return parse_lanes(options.lanes, target.threads)
 
     def measures(self, options: Options) -> bool:
-        """As ``Backend.measures``: always, since the measurer's workers compile what is built too."""
+        """Implement ``Backend.measures``: always, since the measurer's workers compile what is built too."""
         return True
 
     def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
-        """As ``Backend.measurer``."""
+        """Implement ``Backend.measurer``."""
         from autotune.measure.local_measurer import LocalMeasurer  # running an artifact measures nothing
 
         return LocalMeasurer(target, evaluator=evaluator, seed=seed)
 
     def check_host(self, artifact: Artifact) -> None:
-        """As ``Backend.check_host``: this CPU needs every feature that the kernels may use."""
+        """Implement ``Backend.check_host``: this CPU needs every feature that the kernels may use."""
         host, target = read_host(), artifact.target
         if artifact.cpu and not host.flags:
             raise ArtifactError(
@@ -90,13 +90,13 @@ class CpuBackend:
             )
 
     def roofline(self, target: Target) -> Roofline:
-        """As ``Backend.roofline``, measured on this machine."""
+        """Implement ``Backend.roofline``, measured on this machine."""
         from autotune.host.roofline import measure_roofline  # loads TVM
 
         return measure_roofline(target)
 
     def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
-        """As ``Backend.executor``; on fewer cores than the artifact was placed on, some cores run several lanes."""
+        """Implement ``Backend.executor``; on fewer cores than it was placed on, some run several lanes."""
         if artifact.steps is None:
             check_versions()
             from autotune.backends.cpu.libraries import open_library  # loads TVM
@@ -131,13 +131,13 @@ class CpuBackend:
         return devices, parts
 
     def device(self, lane: Lane, room: Room) -> Device:
-        """As ``Backend.device``: a simulated one."""
+        """Implement ``Backend.device``: a simulated one."""
         from autotune.backends.software.software_device import SoftwareDevice  # few artifacts need it
 
         return SoftwareDevice(lane.device, room)
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
-        """As ``Backend.emit``."""
+        """Implement ``Backend.emit``."""
         from autotune.backends.cpu.emitted_code import emitted  # loads TVM
 
         return emitted(program, config, target, form)

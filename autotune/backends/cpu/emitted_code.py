@@ -24,7 +24,7 @@ EMIT_S, EMIT_BYTES = 120.0, 4 << 30
 
 
 def emitted(program: str, config: Config, target: Target, form: str) -> str:
-    """As ``Backend.emit``, in a process of its own: anybody may have written the files with program and config.
+    """Implement ``Backend.emit``, in a process of its own: anybody may have written the files with program and config.
 
     Raises:
         ArtifactError: if TVM cannot read or compile them, crashes, or does not end.

@@ -106,11 +106,11 @@ class NativeExecutor:
 
     @property
     def survives_fork(self) -> bool:
-        """As ``KernelExecutor``: the core does; no device is known to."""
+        """Implement ``KernelExecutor``: the core does; no device is known to."""
         return not self._devices
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
-        """As ``KernelExecutor.run``; an error names the subgraph and its lane."""
+        """Implement ``KernelExecutor.run``; an error names the subgraph and its lane."""
         return self._run(inputs, None)
 
     def timeline(self, inputs: Arrays) -> list[Span]:
@@ -126,12 +126,12 @@ class NativeExecutor:
         ]
 
     def halt(self) -> None:
-        """As ``KernelExecutor.halt``."""
+        """Implement ``KernelExecutor.halt``."""
         self._request.cancelled = 1  # first: a run that begins now looks here after it has cleared the core's mark
         self.library.cancel(self.handle)
 
     def resume(self) -> None:
-        """As ``KernelExecutor.resume``."""
+        """Implement ``KernelExecutor.resume``."""
         self._request.cancelled = 0
 
     def close(self) -> None:
@@ -162,7 +162,7 @@ class NativeExecutor:
         )
 
     def streams(self, others: Sequence[KernelExecutor]) -> NativeStreams | None:
-        """As ``KernelExecutor.streams``; None of an artifact that was built by a version without them."""
+        """Implement ``KernelExecutor.streams``; None of an artifact that was built by a version without them."""
         same = [other for other in others if isinstance(other, NativeExecutor)]
         try:
             return NativeStreams([self, *same])

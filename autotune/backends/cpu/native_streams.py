@@ -51,7 +51,7 @@ class Runnable(Protocol):
 
 
 class NativeStreams:
-    """As ``Streams``.
+    """An implementation of ``Streams``.
 
     Args:
         executors: of one program, at least one.
@@ -90,13 +90,13 @@ class NativeStreams:
         self._unused: list[NativeCall] = []
 
     def call(self, inputs: Arrays) -> NativeCall:
-        """As ``Streams.call``."""
+        """Implement ``Streams.call``."""
         call = NativeCall(self)
         call.inputs = inputs
         return call
 
     def run(self, inputs: Arrays, timeout_s: float | None) -> list[NDArray[Any]]:
-        """As ``Streams.run``. Calls are used again: a model of small layers runs in less time than making one takes."""
+        """Implement ``Streams.run``. Calls are used again: creating one takes longer than a small model runs."""
         try:
             call = self._unused.pop()
         except IndexError:
@@ -108,12 +108,12 @@ class NativeStreams:
         return made
 
     def cancel_runs(self) -> None:
-        """As ``Streams.cancel_runs``."""
+        """Implement ``Streams.cancel_runs``."""
         self.cancel_all(self.handle)
 
     @contextmanager
     def stream(self, timeout_s: float | None) -> Iterator[int]:
-        """As ``Streams.stream``."""
+        """Implement ``Streams.stream``."""
         request = Request()
         if self.take(self.handle, request, _nanoseconds(timeout_s)) != OK:
             raise BusyError.after(timeout_s)
@@ -124,7 +124,7 @@ class NativeStreams:
 
 
 class NativeCall:
-    """As ``StreamCall``.
+    """An implementation of ``StreamCall``.
 
     Attributes:
         inputs: as ``KernelExecutor.run`` takes them.
@@ -140,12 +140,12 @@ class NativeCall:
         self.inputs: Arrays = ()
 
     def run(self, timeout_s: float | None) -> list[NDArray[Any]]:
-        """As ``StreamCall.run``."""
+        """Implement ``StreamCall.run``."""
         TIMEOUT.pack_into(self._block, HEAD, _nanoseconds(timeout_s))  # the request may have been cancelled
         return self._run(self._streams.fill, ctypes.sizeof(Call), (), timeout_s)
 
     def run_anew(self, timeout_s: float | None) -> list[NDArray[Any]]:
-        """As ``run``, of a call that nobody can have cancelled; it may have run before."""
+        """Work like ``run``, of a call that nobody can have cancelled; it may have run before."""
         head = (_nanoseconds(timeout_s), 0, 0, 0, 0, 0)
         return self._run(self._streams.fill_anew, HEAD, head, timeout_s)
 
@@ -165,7 +165,7 @@ class NativeCall:
         return outputs
 
     def cancel(self) -> None:
-        """As ``StreamCall.cancel``."""
+        """Implement ``StreamCall.cancel``."""
         self._streams.cancel(self._streams.handle, self._address + Call.request.offset)
 
 

@@ -56,7 +56,7 @@ class CudaBackend:
         check_nvrtc()
 
     def check_program(self, model: str, program: Program) -> None:
-        """As ``Backend.check_program``: recurrences that are one kernel for all steps are for CPUs."""
+        """Implement ``Backend.check_program``: recurrences that are one kernel for all steps are for CPUs."""
         scheduled = [task.name for task in program.tasks if is_scheduled(load_program(program.programs[task.key]))]
         if scheduled:
             raise ModelError(
@@ -65,15 +65,15 @@ class CudaBackend:
             )
 
     def lanes(self, options: Options, target: Target) -> tuple[Lane, ...]:
-        """As ``Backend.lanes``: the whole device."""
+        """Implement ``Backend.lanes``: the whole device."""
         return (Lane(DEVICE, 0, target.threads, DEVICE),)
 
     def measures(self, options: Options) -> bool:
-        """As ``Backend.measures``: with a device, and where measuring is allowed."""
+        """Implement ``Backend.measures``: with a device, and where measuring is allowed."""
         return options.device and not options.frozen
 
     def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
-        """As ``Backend.measurer``."""
+        """Implement ``Backend.measurer``."""
         remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES, forks=False)
         limits = MeasureLimits(compile_s=COMPILE_TIMEOUT_S)
         return LocalMeasurer(target, evaluator=evaluator, seed=seed, limits=limits, remote=remote)
@@ -82,11 +82,11 @@ class CudaBackend:
         """Nothing is refused: an artifact may be inspected without its device, and ``executor`` looks for that."""
 
     def roofline(self, target: Target) -> Roofline:
-        """As ``Backend.roofline``, from the data sheet of the architecture's usual device."""
+        """Implement ``Backend.roofline``, from the data sheet of the architecture's usual device."""
         return datasheet_roofline(target)
 
     def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
-        """As ``Backend.executor``."""
+        """Implement ``Backend.executor``."""
         check_device()  # first: without a driver TVM cannot even load the library
         library = open_library(artifact.library)
         artifact.check_held(artifact.library)
@@ -95,11 +95,11 @@ class CudaBackend:
         return CudaExecutor(library, artifact.steps, artifact.weights)
 
     def device(self, lane: Lane, room: Room) -> Device:
-        """As ``Backend.device``."""
+        """Implement ``Backend.device``."""
         return CudaDevice(lane.device, room)
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
-        """As ``Backend.emit``."""
+        """Implement ``Backend.emit``."""
         schedule = lower(load_program(program), config, target)
         if form == "cuda":
             return cuda_source(schedule, target)

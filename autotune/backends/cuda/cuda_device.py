@@ -24,7 +24,7 @@ from schedules.errors import ArtifactError
 
 
 class CudaDevice:
-    """As ``Device``.
+    """An implementation of ``Device``.
 
     Raises:
         ArtifactError: if this machine has no such device.
@@ -50,7 +50,7 @@ class CudaDevice:
         self._left -= size
 
     def load(self, part: Artifact, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[[], None]:
-        """As ``Device.load``."""
+        """Implement ``Device.load``."""
         if part.steps is None:
             raise ArtifactError(f"{part.path} has no steps; build the artifact again")
         self._reserve(part.steps.arena_bytes + weights_bytes(part), "its weights and what passes between its kernels")
@@ -61,7 +61,7 @@ class CudaDevice:
         return lambda: executor.run_there(read, written)
 
     def upload(self, array: NDArray[Any], offset: int) -> None:
-        """As ``Device.upload``."""
+        """Implement ``Device.upload``."""
         self._driver.enter()
         pinned, stream = self._staging(True, offset, array.nbytes), self._streams[True]
         pinned[:] = array.reshape(-1).view(np.uint8)
@@ -70,7 +70,7 @@ class CudaDevice:
         self._driver.synchronize(stream)
 
     def download(self, offset: int, array: NDArray[Any]) -> None:
-        """As ``Device.download``."""
+        """Implement ``Device.download``."""
         self._driver.enter()
         pinned, stream = self._staging(False, offset, array.nbytes), self._streams[False]
         place = address_of(self._arena) + offset
@@ -79,7 +79,7 @@ class CudaDevice:
         array.reshape(-1).view(np.uint8)[:] = pinned
 
     def close(self) -> None:
-        """As ``Device.close``; the context's memory is freed with this object."""
+        """Implement ``Device.close``; the context's memory is freed with this object."""
 
     def _staging(self, up: bool, offset: int, size: int) -> NDArray[np.uint8]:
         """Page-locked memory for a copy, kept for the next run."""

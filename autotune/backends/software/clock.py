@@ -17,7 +17,7 @@ another thread take the lock in so short a time, so most of the time is slept: b
 of every kernel's 130, Python that calls a kernel of 8 µs took 12 ms."""
 
 PR_SET_TIMERSLACK = 29
-"""Of ``prctl``: by how many nanoseconds the kernel may put off waking the calling thread, 50,000 if never set."""
+"""A request of ``prctl``: nanoseconds by which the kernel may delay waking the calling thread, 50,000 if never set."""
 
 
 class Clock:
@@ -44,9 +44,9 @@ class ManualClock(Clock):
         self._now = 0.0
 
     def now(self) -> float:
-        """As ``Clock.now``."""
+        """Implement ``Clock.now``."""
         return self._now
 
     def wait_until(self, moment: float) -> None:
-        """As ``Clock.wait_until``, without waiting."""
+        """Implement ``Clock.wait_until``, without waiting."""
         self._now = max(self._now, moment)

@@ -80,7 +80,7 @@ class DeviceProgram(Protocol):
 
 
 class SoftwareDevice:
-    """As ``Device``.
+    """An implementation of ``Device``.
 
     Args:
         name: such as ``sim:0``.
@@ -132,7 +132,7 @@ class SoftwareDevice:
         self._lost = True
 
     def load(self, part: Artifact, inputs: Sequence[int], outputs: Sequence[int]) -> Work:
-        """As ``Device.load``; weights that do not fit are streamed."""
+        """Implement ``Device.load``; weights that do not fit are streamed."""
         program = self.program(part)
         self._programs.append(program)
         views = [self.view(at, spec.shape, spec.dtype) for at, spec in zip(inputs, part.inputs, strict=True)]
@@ -156,12 +156,12 @@ class SoftwareDevice:
         self._occupy(None, work, seconds or 0.0, 0, 0)
 
     def upload(self, array: NDArray[Any], offset: int) -> None:
-        """As ``Device.upload``."""
+        """Implement ``Device.upload``."""
         place = self._memory[offset : offset + array.nbytes]
         self.copy((HOST, self.name), array, place, offset)
 
     def download(self, offset: int, array: NDArray[Any]) -> None:
-        """As ``Device.download``."""
+        """Implement ``Device.download``."""
         self.copy((self.name, HOST), self._memory[offset : offset + array.nbytes], array, offset)
 
     def copy(self, way: Way, source: NDArray[Any], target: NDArray[Any], offset: int) -> None:
@@ -175,7 +175,7 @@ class SoftwareDevice:
         self._occupy(way, work, seconds, offset, source.nbytes)
 
     def close(self) -> None:
-        """As ``Device.close``."""
+        """Implement ``Device.close``."""
         while self._programs:
             self._programs.pop().close()
 

@@ -39,7 +39,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             if not ours or (node.op_type not in known and function_of(Role.CONVERT, node.op_type) is None):
                 kind = node.op_type if ours else f"{node.domain}::{node.op_type}"
                 raise UnsupportedError(
-                    f"operator {kind} (node {node.name!r}) is not supported; docs/conformance.md says what is"
+                    f"operator {kind} (node {node.name!r}) is not supported; export the model without it"
                 )
 
     def _parse_array(self, tensor: onnx.TensorProto) -> tvm.runtime.Tensor:

@@ -31,7 +31,7 @@ def attributed(model: ModelProto, error: Exception, attempt: Callable[[ModelProt
         except (AutotuneError, ThirdPartyError) as other:
             return UnsupportedError(
                 f"operator {node.op_type} (node {node.name!r}) cannot be built: {first_line(other, 200)}; "
-                "see docs/conformance.md for what is supported"
+                "export the model without it"
             )
     return UnsupportedError(
         f"the model cannot be imported: {first_line(error, 200)}; its operators are {', '.join(names)}"

@@ -52,7 +52,7 @@ class FusionScope(Scope):
         return Node(found, self) if found is not None and is_kind else None
 
     def only_for(self, name: str, *kinds: str) -> Node | None:
-        """As ``maker``, if only one input of one node reads ``name``."""
+        """Work like ``maker``, if only one input of one node reads ``name``."""
         return self.maker(name, *kinds) if self.reads[name] == 1 else None
 
     def scaled(self, weight: str, factor: Factor) -> str:

@@ -103,7 +103,7 @@ class ImageView(ABC):
             self.values[var] = self.builder.emit(self.in_own_shape(expr))
 
     def _elementwise(self, call: relax.Call, shape: Shape, operands: int) -> relax.Expr | None:
-        """Of views; None where an operand has none and does not fit to one either."""
+        """Apply an elementwise operator to views; None if an operand has none and does not fit to one."""
         args: list[relax.Expr] = []
         for arg in call.args[:operands]:
             own = shape_of(arg)

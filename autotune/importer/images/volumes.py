@@ -95,7 +95,7 @@ class _Volumes(ImageView):
         )
 
     def _pooled(self, call: relax.Call) -> relax.Expr | None:
-        """Of single frames; None where frames are pooled together."""
+        """Pool single frames; None if frames are pooled together."""
         attrs = call.attrs
         depth, *size = (int(each) for each in attrs.pool_size)
         step, *strides = (int(each) for each in attrs.strides)

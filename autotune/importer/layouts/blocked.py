@@ -88,7 +88,7 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
 
 
 def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, shape: Shape) -> Value:
-    """Of short types: few input channels are one block of whole dot products, and a border is the kernel's own."""
+    """Convolve short types: few input channels are one block of whole dot products, and the kernel makes its border."""
     value, weight, groups, block = found.value, found.weight, found.groups, layouts.block
     strides, padding, dilation = found.geometry
     fill = 0

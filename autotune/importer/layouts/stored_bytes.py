@@ -174,7 +174,7 @@ def _function(
 
 
 def _name(tails: dict[relax.Var, list[relax.VarBinding]], kept: list[relax.VarBinding]) -> str:
-    """As ``FuseOps`` calls kernels: after what they call."""
+    """Work like ``FuseOps`` calls kernels: after what they call."""
     calls = [binding for tail in tails.values() for binding in tail] + kept
     return "_".join(["fused", *(binding.value.args[0].name_hint for binding in calls)])
 

@@ -71,7 +71,7 @@ def of_booleans(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Unsqueeze")
 def unsqueezed(node: Node, e: Emit) -> list[str] | None:
-    """Of booleans by way of uint8, for the same reason."""
+    """Unsqueeze booleans by way of uint8, for the same reason."""
     if node.type(0) != TensorProto.BOOL or node.array(0) is not None or e.opset < 13:
         return None
     made = e.op("Unsqueeze", e.cast(node.input(0), TensorProto.UINT8), node.input(1))
@@ -146,7 +146,7 @@ def power(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("IsInf")
 def is_infinite(node: Node, e: Emit) -> list[str] | None:
-    """Of one sign, or both."""
+    """Whether a value is infinite, of one sign or both."""
     x = node.input(0)
     signs = [s for s, name in ((1, "detect_positive"), (-1, "detect_negative")) if node.attr(name, 1)]
     if not signs:
@@ -202,7 +202,7 @@ def random(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Mod")
 def mod(node: Node, e: Emit) -> list[str] | None:
-    """Of floats with ``fmod`` = 0: the remainder with the divisor's sign, as Python's %."""
+    """Return the remainder; with ``fmod`` = 0 it has the divisor's sign, as Python's %."""
     if node.dtype(0).kind in "iu" or node.attr("fmod", 0):
         return None
     a, b = node.input(0), node.input(1)
@@ -274,7 +274,7 @@ def _gelu_of_doubles(e: Emit, x: str, by_tanh: bool) -> str:
 
 @converts("Erf")
 def erf(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Of fp64 by the C library: TVM's own is a polynomial for fp32."""
+    """Return the error function; fp64 uses the C library, because TVM's own is a polynomial for fp32."""
     (x,) = inputs[:1]
     assert x is not None
     if str(x.ty.dtype) != "float64":

@@ -79,7 +79,7 @@ def _attribute(attrs: dict[str, Any], name: str, like: relax.Expr | None) -> rel
 
 @rewrites("ReduceMax", "ReduceMin")
 def reduce_bool(node: Node, e: Emit) -> list[str] | None:
-    """Of booleans: by way of int32."""
+    """Reduce booleans by way of int32."""
     if node.type(0) != TensorProto.BOOL:
         return None
     wide = e.cast(node.input(0), TensorProto.INT32)

@@ -63,7 +63,7 @@ def _inverse_onesided(e: Emit, x: str, shape: tuple[int, ...], points: int, dtyp
 def _long_transform(
     node: Node, e: Emit, x: str, shape: tuple[int, ...], points: int, onesided: bool, inverse: bool
 ) -> str:
-    """As ``_transform``, by transforms of the factors of ``points``."""
+    """Work like ``_transform``, by transforms of the factors of ``points``."""
     last, dtype = len(shape) - 1, node.dtype(0)
     halves = [e.squeeze(e.slice(x, last, k, k + 1), last) for k in range(shape[-1])]
     re, im, lead = halves[0], halves[1] if len(halves) == 2 else "", list(shape[:-2])

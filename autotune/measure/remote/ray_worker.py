@@ -80,5 +80,5 @@ class RayWorker:
 
 
 def versions() -> tuple[str, str]:
-    """Of this program and of TVM, here."""
+    """Return the versions of this program and of TVM here."""
     return installed(DISTRIBUTION) or "not installed", tvm.__version__

@@ -77,6 +77,6 @@ def warn_of_plain_text(address: Address) -> None:
         safe = False
     if not safe:
         log.warning(
-            "RPC to %s is plain text, and whoever reaches its port controls that machine; docs/fleet.md shows a tunnel",
+            "RPC to %s is plain text, and whoever reaches its port controls that machine; use a tunnel",
             address.host,
         )

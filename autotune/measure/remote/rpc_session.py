@@ -43,10 +43,10 @@ SLACK_S = 120.0
 NOTE, LOCK = "/tmp/tune-{}.note", "/tmp/tune-turn"  # noqa: S108 - on the device; opened without following links
 
 READ_BYTES = 1 << 18
-"""Of a file on a device: the CPUs of a large machine take so much."""
+"""Bytes of a file on a device: the CPUs of a large machine need that many."""
 
 STAT_BYTES = 512
-"""Of ``/proc/stat``: its first line, on all CPUs together, is shorter."""
+"""Bytes of ``/proc/stat``: its first line, for all CPUs together, is shorter."""
 
 Result = TypeVar("Result")
 

@@ -47,8 +47,7 @@ TRIES = 4
 """Sets of products that are built, at most, before fp32 is kept. Heuristic, not measured."""
 
 STEP = 2**-0.125
-"""Of the errors' sum that a set of products may have, from one set that ONNX Runtime computes to the next. A heuristic:
-a smaller one loses less time of the model to the search, and runs more sets."""
+"""The next set of products may have this share of the last one's sum of errors. Heuristic: a smaller one loses less time of the model to the search, and runs more sets."""
 
 SETS = 48
 """Sets of products that ONNX Runtime computes, at most, for one that is built: down to 1/64 of the first sum."""
@@ -67,7 +66,7 @@ class AutoPrecision:
         self._alone: dict[int, float] = {}
 
     def parts(self, folder: Path) -> Iterator[PartJob]:
-        """As ``Composition.parts``; inputs that cannot be used are refused before anything is tuned."""
+        """Implement ``Composition.parts``; inputs that cannot be used are refused before anything is tuned."""
         model = load_checked(self._path, self._options.inputs)
         feeds = calibration_inputs(inputs_of(model), self._options.calibration, self._options.seed)
         if not has_bf16(self._target):
@@ -99,7 +98,7 @@ class AutoPrecision:
             wanted = self._within_bound(judge, wanted, gains)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
-        """As ``Composition.compose``: the fastest of what keeps the bound; fp32 always does.
+        """Implement ``Composition.compose``: the fastest of what keeps the bound; fp32 always does.
 
         By the sum of the kernels' times, where nothing may be measured.
         """

@@ -69,12 +69,12 @@ class OutputErrors:
         self._operands: ShortOperands | None = None
 
     def of_artifact(self, artifact: Path) -> float:
-        """Of the real kernels, run as they are installed."""
+        """Return the errors of the real kernels, run as they are installed."""
         session = InferenceSession(artifact)
         return relative_error(self._run(lambda feed: session.run(None, feed)), self._theirs)
 
     def of_products(self, precision: Precision) -> float:
-        """Of rounding the operands of the products that ``precision`` chooses, computed by ONNX Runtime."""
+        """Return the errors, computed by ONNX Runtime, of rounding the operands of the products in ``precision``."""
         short = self._short_operands().rounded(precision, stored=False)
         return relative_error(reference_samples(short, self._feeds)[1], self._theirs)
 
@@ -84,7 +84,7 @@ class OutputErrors:
         return self._short_operands().products
 
     def of_openvino(self, threads: int) -> float | None:
-        """Of the precision that OpenVINO chooses itself; None if it is not installed or does not run the model."""
+        """Return the errors of OpenVINO's own precision; None if it is not installed or does not run the model."""
         if importlib.util.find_spec("openvino") is None:
             return None
         with tempfile.TemporaryDirectory(prefix="tune-error-") as temporary:

@@ -76,7 +76,7 @@ class Geometry:
         return self.columns // self.strides[1]
 
     def pixels(self, rows: int, width: int) -> int:
-        """Of ``wide`` for a job of ``rows`` rows of ``width`` pixels that are wanted."""
+        """Return the pixels of ``wide`` for a job of ``rows`` rows of ``width`` wanted pixels."""
         return (rows - 1) * self.width + width
 
 

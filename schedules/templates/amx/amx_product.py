@@ -186,7 +186,7 @@ def _replace(sch: s_tir.Schedule, place: LoopRV, body: list[tirx.Stmt], kept: di
 
 
 def _int(number: int) -> tirx.Expr:
-    """Of 32 bits, as TVM would make it where it can."""
+    """Return an integer of 32 bits, as TVM would make it where it can."""
     return tirx.const(number, "int32")
 
 

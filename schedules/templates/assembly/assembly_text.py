@@ -69,7 +69,7 @@ class AssemblyText:
         return self.constant_bits(struct.unpack("<I", struct.pack("<f", value))[0])
 
     def constant_bits(self, bits: int) -> str:
-        """As ``constant``, of a number of 32 bits."""
+        """Work like ``constant``, of a number of 32 bits."""
         name = self._constants.setdefault(bits, f".Lc{len(self._constants)}")
         return f"dword ptr [rip+{name}]{{1to16}}" if self.vectors.is_evex else f"[rip+{name}]"
 

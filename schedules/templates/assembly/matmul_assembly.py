@@ -112,7 +112,7 @@ class MatmulAssembly:
         return replace(whole, prefetch=Prefetch(0, tuple(lines), share[1] * self._size))
 
     def _turns(self, tile: TileSums) -> int:
-        """Of the loop of a tile's sum that asks for weights."""
+        """Return the turns of the loop of a tile's sum that asks for weights."""
         return tile.loops[0].trips // (1 if len(tile.loops) > 1 else self._unroll)
 
     def _job(self) -> None:

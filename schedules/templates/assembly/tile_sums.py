@@ -28,7 +28,7 @@ OF_WORDS = 5
 """Registers that products of bytes as words need beside the sums: two of a number, two of weights, one of products."""
 
 LOW_BYTES = 0x00FF00FF
-"""Of two words."""
+"""The low bytes of two words."""
 
 WRITTEN_OUT = 128
 """Multiply-adds up to which the turns of a sum's inner loops stand one behind the other. Counting turns takes longer

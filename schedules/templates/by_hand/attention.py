@@ -81,7 +81,7 @@ def _load(keys, values, k, v, row, first, count):  # type: ignore[no-untyped-def
 
 @T.inline
 def _load_new(keys, values, new, row, first, count):  # type: ignore[no-untyped-def]
-    """As ``_load``, of what is not in the cache yet."""
+    """Work like ``_load``, of what is not in the cache yet."""
     for c in range(count):
         for w in T.unroll(keys.shape[1]):
             for u in T.vectorized(LANES):

@@ -50,7 +50,7 @@ class AttentionShape:
 
     @property
     def rows(self) -> int:
-        """Of one group."""
+        """Rows of one group."""
         return self.heads // self.groups * self.length
 
     @property

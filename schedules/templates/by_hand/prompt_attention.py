@@ -56,7 +56,7 @@ def _load(keys, values, k, v, row, first, count):  # type: ignore[no-untyped-def
 
 @T.inline
 def _load_new(keys, values, new, row, first, count):  # type: ignore[no-untyped-def]
-    """As ``_load``, of what is not in the cache yet."""
+    """Work like ``_load``, of what is not in the cache yet."""
     for c in range(count):
         for e in T.vectorized(keys.shape[1]):
             keys[c, e] = new[0, row // new.shape[2], row % new.shape[2], first + c, e]

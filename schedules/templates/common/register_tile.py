@@ -57,7 +57,7 @@ def tile_order(vectors: tuple[LoopRV, int], numbers: tuple[LoopRV, ...], count: 
 
 
 SUM_BYTES = 4
-"""Of one sum, whatever is multiplied."""
+"""Bytes of one sum, whatever is multiplied."""
 
 
 def registers_of(lanes: int, target: Target) -> int:

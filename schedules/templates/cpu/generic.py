@@ -42,7 +42,7 @@ class GenericTemplate(SketchTemplate):
     limited = False
 
     def match(self, func: tirx.PrimFunc) -> Program | None:
-        """As ``SketchTemplate.match``, of functions that are worth it."""
+        """Implement ``SketchTemplate.match``, of functions that are worth it."""
         work = sum(math.prod(int(axis.dom.extent) for axis in block.iter_vars) for block in blocks_in_order(func))
         return None if work < LEAST else super().match(func)
 

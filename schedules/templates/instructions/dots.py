@@ -209,7 +209,7 @@ CATALOG: tuple[Dot, ...] = (
     *_pairs("usmmla", PAIRS[0], "i8mm", ("v4i32.v16i8", "<16 x i8>")),
     *_pairs("bfmmla", PAIRS[1], "bf16", ("", "<8 x bfloat>")),
 )
-"""Of several that a target has, the first is used."""
+"""The first form of these that a target has is used."""
 
 
 def best_dot(form: DotForm, lanes: int, features: frozenset[str]) -> Dot:

@@ -57,7 +57,7 @@ SHORT, TILES = "short", "tiles"
 """Blocks: the activations and the weight in bfloat16."""
 
 LEVEL_AXES = 4
-"""Of the weight; scales and zero points have one less."""
+"""Number of axes of the weight; scales and zero points have one less."""
 
 LEAST_ROWS = MOST_ROWS
 """Rows from which on tiles are used: one whole tile. By instructions: 64 bytes of weights of 4 bits are widened in 40,

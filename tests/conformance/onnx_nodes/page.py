@@ -23,8 +23,8 @@ def page(guessed: Mapping[str, Outcome], tuned: Mapping[str, Outcome]) -> str:
     lines = [
         "# Conformance",
         "",
-        "Every case of ONNX's node suite (`onnx.backend.test`) is imported, built and run from its artifact. Results are",
-        f"compared with the suite's expected outputs. onnx {onnx.__version__}; made by `make conformance`.",
+        "Every case of ONNX's node suite (`onnx.backend.test`) is imported, built and run from its artifact. Results",
+        f"are compared with the suite's expected outputs. onnx {onnx.__version__}; made by `make conformance`.",
         "",
         "| cases | pass | refused by name | wrong | crash | hang | refused without a name |",
         "|---|---|---|---|---|---|---|",

@@ -34,7 +34,7 @@ TABLES = ("nodes", "threshold", "roots", "members")
 where there are no members, anything of two axes."""
 
 FIELDS = ("feature", "true", "false", "mode", "missing")
-"""Of a node: what it compares, where its branches lead, its mode by number, and whether NaN takes the true branch."""
+"""Fields of a node: what it compares, where its branches lead, its mode by number, whether NaN is true."""
 
 FEATURE, TRUE, FALSE, MODE, MISSING = range(len(FIELDS))
 

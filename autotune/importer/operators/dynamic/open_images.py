@@ -11,7 +11,7 @@ from autotune.importer.rewriting.registry import handles
 
 @handles("Pad")
 def pad(at: OpenNode) -> Made | None:
-    """Of other axes than the open one."""
+    """Pad other axes than the open one."""
     node, size, rank = at.node, at.open(0), len(at.node.shape(0))
     pads, axes = node.array(1), node.array(3) if node.input(3) else np.arange(rank)
     if size is None or not at.only(0) or pads is None or axes is None:
@@ -23,7 +23,7 @@ def pad(at: OpenNode) -> Made | None:
 
 @handles("Resize")
 def resize(at: OpenNode) -> Made | None:
-    """Of other axes than the open one, whose scale is one, or which is to be as long as it is."""
+    """Resize other axes than the open one, whose scale is one, or which is to be as long as it is."""
     node, e, size, shape = at.node, at.e, at.open(0), at.node.shape(0)
     scales, sizes = node.array(2) if node.input(2) else None, at.numbers(3) if node.input(3) else None
     if size is None or not at.only(0) or node.attr("axes") is not None:
@@ -41,7 +41,7 @@ def resize(at: OpenNode) -> Made | None:
 
 @handles("RoiAlign")
 def roi_align(at: OpenNode) -> Made | None:
-    """Of as many regions as there are."""
+    """Align an open number of regions."""
     node, regions = at.node, at.open(1)
     if at.open(0) is not None or regions is None or {*at.opens[1:]} != {Open(0, regions.length)}:
         return None

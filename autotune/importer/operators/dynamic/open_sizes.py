@@ -21,7 +21,7 @@ from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import handles
 
 ROWS = "rows"
-"""Of what is shared: the vector that was expanded to a tensor, one of its numbers for every row."""
+"""The shared vector that was expanded to a tensor, one of its numbers for every row."""
 
 FILLED = 4096
 """Elements up to which a tensor of one number is a constant; larger ones are expanded. Heuristic, not measured."""
@@ -263,7 +263,7 @@ def gather(at: OpenNode) -> Made | None:
 
 @handles("GatherND")
 def gather_nd(at: OpenNode) -> Made | None:
-    """As ``gather``."""
+    """Work like ``gather``."""
     node, e, data, places = at.node, at.e, at.open(0), at.open(1)
     deep, index, size = node.shape(1)[-1], node.input(1), None
     if node.attr("batch_dims", 0) or (places is not None and places.axis == len(node.shape(1)) - 1):
@@ -283,7 +283,7 @@ def gather_nd(at: OpenNode) -> Made | None:
 
 @handles("Slice")
 def cut(at: OpenNode) -> Made | None:
-    """Of the open axis: a part from its start on, whose length follows."""
+    """Cut the open axis: a part from its start on, whose length follows."""
     node, e, size, shape = at.node, at.e, at.open(0), at.node.shape(0)
     starts, ends = at.numbers(1), at.numbers(2)
     axes = node.array(3) if node.input(3) else np.arange(len(starts or []))

@@ -124,7 +124,7 @@ class _Bins:
         return self.first(corner) + (self.real(bin_number) + within) * (long / self.real(self._size[axis]))
 
     def weight(self, place: Any, axis: int, behind: Any) -> Any:
-        """Of the pixel before a place, or behind it."""
+        """Return the weight of the pixel before a position, or after it."""
         held = tirx.max(place, self.real(0.0))
         low = tirx.Cast("int32", held)
         share = tirx.Select(low >= self._limits[axis] - 1, self.real(0.0), held - self.real(low))

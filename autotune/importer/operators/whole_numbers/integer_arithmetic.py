@@ -88,5 +88,5 @@ def _number(value: int, dtype: np.dtype[Any]) -> relax.Expr:
 
 @rewrites("Sign")
 def sign(node: Node, e: Emit) -> list[str] | None:
-    """Of unsigned integers, for which TVM has no −1."""
+    """Return the sign of unsigned integers, for which TVM has no −1."""
     return [e.op("Min", node.input(0), e.like(1))] if node.dtype(0).kind == "u" else None

@@ -31,7 +31,7 @@ BENCH ?= squeezenet resnet50
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs site screenshots clean
+.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs site terminal screenshots clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -131,12 +131,15 @@ docs: $(STAMP)  ## the references, from help and docstrings, the golden list of 
 	$(BIN)/python -m tests.docs errors tests/golden/errors.md
 	$(BIN)/python -m tests.docs figures README.md docs/benchmarks.md
 
+terminal: $(STAMP) $(BUILD)/squeezenet.onnx  ## the terminal output of README and tutorial, by a run on this machine; keep it idle
+	$(BIN)/python -m tests.docs terminal $(BUILD)/squeezenet.onnx README.md docs/tutorial.md
+
 site: $(STAMP)  ## these pages as a website in build/site, readable offline; a dead link is an error
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@! grep -rnE --include='*.html' '<(script|link|img)[^>]*(src|href)="https?://' build/site
 
-screenshots: $(STAMP)  ## the pictures of the README, from the artifact that `make tune` makes; needs Chromium
+screenshots: $(STAMP)  ## the pictures of the tutorial, from the artifact that `make tune` makes; needs Chromium
 	$(BIN)/python -m tests.docs screenshots $(ARTIFACT) docs/images
 
 clean:  ## remove what make made, but not the virtual environment

@@ -21,7 +21,7 @@ EFFORTS: Mapping[str, float] = {INSTANT: 0.0, "quick": 20.0, "standard": 120.0, 
 
 UNTIL: Mapping[str, float] = {INSTANT: 0.0, "quick": 0.03, "standard": 0.03, "full": 0.01}
 """Remaining gain at which a run ends before its budget is spent, as a share of the model's latency, by effort. What
-later trials brought where 3 % stopped: docs/dynatune.md."""
+later trials brought where 3 % stopped: docs/lab: budget."""
 
 ONNXRUNTIME, NONE = "onnxruntime", "none"
 FALLBACKS = (ONNXRUNTIME, NONE)

@@ -20,10 +20,10 @@ from schedules.errors import UsageError
 
 MEMBERS = 4
 """Members of the ensemble: a row is then unseen by at least one with probability 1 − (1 − 1/e)⁴ = 0.84. With five
-members of 20 rounds searches need as many trials (docs/adatune.md) and their fits two and a half times the time."""
+members of 20 rounds searches need as many trials (docs/lab: search) and their fits two and a half times the time."""
 
 ROUNDS = 10
-"""Boosting rounds of a member. With two members of eight searches need up to 8 % more trials (docs/adatune.md)."""
+"""Boosting rounds of a member. With two members of eight searches need up to 8 % more trials (docs/lab: search)."""
 
 RATE = 0.5
 """Learning rate: the rounds above are few. Heuristic, not measured."""

@@ -37,10 +37,19 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question that names the most similar of ``known``, followed by a space; empty if none is similar.
 
     Similar names differ by one typing error: a letter too many, missing, wrong, or swapped with its neighbour. Long
-    names may differ by one in five letters.
+    names may differ by one in five letters. So is a name that is short for a known one, as ``rnd`` for ``random``, or
+    begins with one.
     """
-    near = min(known, key=lambda other: edits(name, other), default=name)
-    return f"did you mean {near!r}? " if 0 < edits(name, near) <= max(1, len(name) // 5) else ""
+    distances = {other: edits(name, other) for other in known}
+    near = [other for other, distance in distances.items() if distance <= max(1, len(name) // 5)]
+    near = near or [other for other in distances if is_short_for(name, other) or (other and name.startswith(other))]
+    return f"did you mean {min(near, key=distances.__getitem__)!r}? " if near else ""
+
+
+def is_short_for(name: str, other: str) -> bool:
+    """Whether ``other`` starts as ``name`` does and has its letters, three at least, in this order."""
+    letters = iter(other)
+    return len(name) >= 3 and name[0] == other[:1] and all(letter in letters for letter in name)
 
 
 def edits(one: str, other: str) -> int:

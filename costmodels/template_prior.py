@@ -35,7 +35,7 @@ larger than the random ones are common."""
 
 GUESSES = 3
 """Configs that the prior adds to a space's initial ones. Of the three it likes best the fastest was within 6 % of the
-best known on five models; the first alone within 11 % (docs/kernels.md)."""
+best known on five models; the first alone within 11 % (docs/lab: kernels)."""
 
 APART = 2
 """Least knobs in which two of these differ: neighbours would tell a search the same."""

@@ -2,7 +2,7 @@
 
     tune replay TRACES --searcher adaptive,research.ablation:doubting,research.ablation:joint
 
-from the repository's root with ``PYTHONPATH=.``. What brought nothing is no part of the default (docs/adatune.md).
+from the repository's root with ``PYTHONPATH=.``. What brought nothing is no part of the default (docs/lab: search).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ MACHINES = (
 """(cores, cores of a group, devices)."""
 
 CROSSING, PCIE = Link(1e-6, 10e9), Link(1e-5, 12e9)
-"""Between groups of cores as the driver takes it (docs/duet.md), and to a device, which is made up."""
+"""Between groups of cores as the driver takes it (docs/lab: branches), and to a device, which is made up."""
 
 DEVICE_CORES = 8
 """Cores that a device is as fast as, whatever the subgraph; made up."""

@@ -1,7 +1,7 @@
 """``python -m research.peak_share ARTIFACT…``: which share of the peak the kernels of tuned artifacts reach.
 
 The peak is that of the kernel's precision: multiply-adds of fp32, or dot products of bf16 or int8. The clock of a
-machine drifts, and drops where vectors are loaded (docs/benchmarks.md), so the peak is measured in turn with the
+machine drifts, and drops where vectors are loaded (docs/lab: benchmarks), so the peak is measured in turn with the
 kernels, every round anew: the kernels of ``tune devices``, then one inference, whose kernels the driver of lanes times
 where they are, with weights and activations as cold as the model meets them.
 

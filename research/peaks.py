@@ -2,7 +2,7 @@
 
 ``build`` compiles the first guesses for ResNet-50's layers in fp32, bf16 and int8 into FOLDER, with what follows them
 in a model: bias and relu, stored as float32 or bfloat16, or the step to uint8. ``time`` runs them, in turn with the
-peak of their type (``tune devices``), and prints the best guess of each as a table for docs/kernels.md. Weights are
+peak of their type (``tune devices``), and prints the best guess of each as a table for docs/lab: kernels. Weights are
 warm.
 """
 

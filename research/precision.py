@@ -8,7 +8,7 @@ when the machine has time for it:
     tune     MODEL-KIND.tuned, verified, from one log of the folder
     bench    MODEL-KIND.bench.json: in turn with ONNX Runtime, OpenVINO's default and our fp32 artifact, if there is
              one; and how far our outputs and ONNX Runtime's are from those of the fp32 model
-    table    a row of each, as docs/benchmarks.md has them
+    table    a row of each, as docs/lab: benchmarks has them
     errors   ours and ONNX Runtime's distance from the fp32 model over 200 inputs, and the difference input by input
     layers   every layer alone against ONNX Runtime's, by first guesses of the kernels: a row of each
 """

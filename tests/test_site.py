@@ -9,7 +9,7 @@ from tests.docs.sentences import ROOT, sentences, word_count
 DOCS = ROOT / "docs"
 WRITTEN = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = sorted(DOCS.rglob("*.md"))
-NAVIGATION = re.findall(r"^ +- (?:[^:]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+NAVIGATION = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 
 MOST_LINES = 120
 REFERENCE = {"cli.md", "api.md", "conformance.md", "zoo.md", "strangers.md", "extending.md"}

@@ -34,12 +34,12 @@ from autotune.measure.measurer import symbol_of
 
 PIECES = (1, 4)
 """Into how many pieces the longest branch of a phase may be cut; each is placed, and the fastest is kept. Uncut, the
-convolutional towers of docs/duet.md gain less than cut into three; more than four was not tried."""
+convolutional towers of docs/lab: branches gain less than cut into three; more than four was not tried."""
 
 
 MOST_CHAINS = 12
 """Chains of branches that need each other that are placed one by one: placements of so many are proven best in a second
-(docs/duet.md)."""
+(docs/lab: branches)."""
 
 
 @dataclass(frozen=True)

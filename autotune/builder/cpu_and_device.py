@@ -75,7 +75,7 @@ COPY_BYTES_PER_S = 20e9
 """Through PCIe 4 × 16, whose bound is 32 GB/s. A guess, used without a device."""
 
 DRIVER_S = 2e-6
-"""Seconds of handing over between threads of the driver of lanes, rounded up (docs/duet.md)."""
+"""Seconds of handing over between threads of the driver of lanes, rounded up (docs/lab: branches)."""
 
 IS_SIMULATED = "a part of it runs on a simulated device, which is for tests: it computes on the CPU at made-up speeds"
 

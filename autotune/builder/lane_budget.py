@@ -29,7 +29,7 @@ really gained is what parallel loops lose, a sixth of that or less: SqueezeNet (
 
 SIDE_SHARE = 0.4
 """Share of the budget for lanes that leave cores to others, where the model could become twice as fast; in proportion
-less where less can be gained, since the kernels of all threads lose it (docs/duet.md, figures)."""
+less where less can be gained, since the kernels of all threads lose it (docs/lab: branches, figures)."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ LEAST_BYTES_PER_S = 1e9
 """Bandwidth of reading what another core wrote, at least: a smaller one is noise on a model of small tensors."""
 
 LONGEST_LATENCY_S = 20e-6
-"""Seconds of handing over between lanes, at most: a longer one is noise. The driver takes 2 µs (docs/duet.md)."""
+"""Seconds of handing over between lanes, at most: a longer one is noise. The driver takes 2 µs (docs/lab: branches)."""
 
 
 @dataclass(frozen=True)

@@ -165,10 +165,11 @@ def _refuse(error: typer.TyperException, arguments: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
     command = "tune" if context is None else context.command_path
     if unknown := re.match(r"No such option: (\S+)", message):
-        flags = [flag for option in context.command.params for flag in option.opts] if context is not None else []
+        flags = [] if context is None else [flag for option in context.command.params for flag in option.opts]
         message = f"{unknown[1]}: no such option; {did_you_mean(unknown[1], flags)}"
     elif unknown := re.match(r"No such command '([^']*)'", message):
-        message = f"{unknown[1]}: no such command; {did_you_mean(unknown[1], getattr(context.command, 'commands', ()))}"
+        commands = getattr(getattr(context, "command", None), "commands", ())
+        message = f"{unknown[1]}: no such command; {did_you_mean(unknown[1], commands)}"
     elif wrong := re.match(r"Invalid value for '([^']*)': (.*)", message):
         kind = next((words for part, words in KINDS_OF_VALUES if part in wrong[2]), None)
         message = f"{_typed(wrong[1], arguments)}: {f'must be {kind}' if kind else wrong[2]}; "

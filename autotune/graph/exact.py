@@ -11,7 +11,7 @@ from autotune.graph.placers import MOST_TRIES, correction
 
 MOST_NODES = 6_000
 """Partial placements that the search looks at before it gives up proving: about a second. A random Inception-like
-problem of 46 subgraphs on three lanes is proven in 0.5 s (docs/duet.md)."""
+problem of 46 subgraphs on three lanes is proven in 0.5 s (docs/lab: branches)."""
 
 SECTION_TRIES = 100
 """Changes of a quick placement that are tried at least before a section is searched for one pair of lanes; all pairs

@@ -20,7 +20,7 @@ minutes. Heuristic, not measured."""
 
 PROMISING = 0.1
 """Share of the makespan by which a change may be worse, as predicted, and still be judged: predictions were off by up
-to 9 % (docs/duet.md)."""
+to 9 % (docs/lab: branches)."""
 
 LEAST_GAIN = 1e-6
 """Share of the seconds that a change must save to be kept where they are computed: more than rounding."""

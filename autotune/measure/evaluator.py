@@ -47,7 +47,7 @@ CONFIRMATIONS = 2
 counts. Timings of one config, each in turn with the same incumbent, differ by some 5 % on a shared machine, and the
 luckiest of many became the incumbent that the next were compared with: on recorded tasks the best of 96 trials was
 taken for 22 % faster than the fastest config there is, with one confirmation for 8 %, with two for 3 %
-(docs/adatune.md)."""
+(docs/lab: search)."""
 
 
 class Evaluator(Protocol):

@@ -63,7 +63,7 @@ and of products of larger ones a program that is compiled for its scale would cl
 WIDER = 2.0
 """Every second draw of quantised activations has a spread this many times as large: there sums reach the ends of what a
 program may add up in, and a mistake is more levels of the byte that its result is rounded to. Evidence:
-docs/correctness.md, "Wrong kernels of quantised models"."""
+docs/lab: correctness, "Wrong kernels of quantised models"."""
 BYTE_DRAWS = 2
 """Draws of activations of large tasks that read bytes; one of each spread."""
 TOGETHER = 4

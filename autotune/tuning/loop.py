@@ -24,7 +24,7 @@ from tuning_logs.sql_store import TuningLog
 
 FINALISTS = 12
 """Configs of a task that are timed once more against each other at the end of a run. How often the best recorded config
-is lost with them: ``tune replay TRACES --evaluator adaptive`` (docs/adatune.md)."""
+is lost with them: ``tune replay TRACES --evaluator adaptive`` (docs/lab: search)."""
 
 CLOSE = 1.4
 """Configs within this factor of a task's best latency are finalists: single measurements of one config differed by up

@@ -37,7 +37,7 @@ RTOL, ATOL = 1e-3, 1e-5
 FACTOR = 3.0
 RMS_FACTOR = 2.0
 """How much farther from exact than the worst sample outputs may be: single elements and sums of signs vary more than an
-output's rms. Seen of right artifacts: 1.5 (2.1 where there was one sample) and 1.1; docs/correctness.md."""
+output's rms. Seen of right artifacts: 1.5 (2.1 where there was one sample) and 1.1; docs/lab: correctness."""
 
 WHOLE = {"rms": RMS_FACTOR, "shift": FACTOR, "stretch": FACTOR}
 """Fields of ``_Errors`` about an output as a whole, and their factors."""

@@ -9,7 +9,7 @@ The number of new records among m more trials is taken as Poisson with mean
 Each record gains an exponential amount of mean a, the mean excess of the top trials over the next one (extreme value
 theory: any light tail). a is drawn towards what tasks as far from their roofline bound usually have: on the recorded
 models the gain still to come correlates with ln(latency / bound) by 0.2 to 0.8 after two and four trials, and no more
-after eight (Spearman; docs/dynatune.md). Independent draws would find records for ever, ln((n + m) / n). A guided
+after eight (Spearman; docs/lab: budget). Independent draws would find records for ever, ln((n + m) / n). A guided
 search uses its task mostly up: on the recorded models trials 3 and 4 gained 3.0 %, 5 to 8 2.9, 9 to 16 2.4, 17 to 24
 0.8 and 25 to 32 0.4.
 
@@ -42,7 +42,7 @@ measured."""
 
 ROOM_SCALE = 0.13
 """The same per ln(best latency / roofline bound), where there is a bound: fitted to the four recorded models (table in
-docs/dynatune.md)."""
+docs/lab: budget)."""
 
 KAPPA, TAU, LASTING = 2.5, 3.5, 0.15
 """K in records, τ in trials and L in records of R: fitted to the gains above, on the four recorded models."""

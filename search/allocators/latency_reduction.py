@@ -30,7 +30,7 @@ PACE = (1, 3, 4)
 """Trials of a task's first slots: its first trials bring most (``gain.py``). One is enough of what is known to be good,
 and every task has to have one. On ten recorded models slots of 1, 3 and 4, of 1, 2 and 5, and of 1, 1, 2 and 4 were
 level; on seeds that did not choose, 2, 2 and 4 took 1.47, 1.30 and 1.10 times as long to within 5, 2 and 1 %
-(docs/dynatune.md)."""
+(docs/lab: budget)."""
 
 ALIVE = 0.7
 """Share of tasks of which some config works, before anything was tried. Heuristic, not measured."""

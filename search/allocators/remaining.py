@@ -1,7 +1,7 @@
 """Expected remaining gain: how much lower the model's latency would be if tuning went on.
 
 ``--until 1%`` stops by this estimate: the sum over tasks of what more trials may bring, with an interval from draws.
-The upper end of the interval decides: where the expectation did, more was often left than asked (docs/dynatune.md).
+The upper end of the interval decides: where the expectation did, more was often left than asked (docs/lab: budget).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AHEAD = 128
 COMMON_SPREAD = 2.2
 """Standard deviation of ln(truth / expectation) that all tasks share, as the gain model itself may be wrong: what a run
 still finds is nothing, or many times what its past says. Kept runs of 61 models, of 7 more and 40 replays bear it out;
-it was 3.5 when lucky timings counted as gains (docs/dynatune.md)."""
+it was 3.5 when lucky timings counted as gains (docs/lab: budget)."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ Notation: m = candidates, q = size of a batch.
 From AdaTune comes a surrogate that is fitted anew for every batch. Departures: it starts from the template's prior or,
 without one, from sibling tasks; boosted trees instead of a forest; in an enumerated space all untried configs are
 scored instead of a walk through it; failures in a model of their own; no random share; and no expected improvement:
-beside first guesses and a prior, the uncertainty of single configs changes nothing (docs/adatune.md).
+beside first guesses and a prior, the uncertainty of single configs changes nothing (docs/lab: search).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ INITIAL_SHARE_WITH_PRIOR = 0.25
 
 DESCENT = 24
 """Valid trials of its own up to which a task without a prior is searched mostly one knob away from its best config.
-With a prior a search needs up to 5 % fewer trials without it (docs/adatune.md)."""
+With a prior a search needs up to 5 % fewer trials without it (docs/lab: search)."""
 
 ANYWHERE = 4
 """During the descent, one place in so many of a batch is free. Heuristic, not measured."""
@@ -60,7 +60,7 @@ class AdaptiveSearch(LearningSearcher):
         super().__init__(context)
         seed = int(context.rng.integers(2**31))
         self._template = context.template
-        # Beside a prior, sibling tasks bring nothing (docs/adatune.md), and took half of the searcher's time.
+        # Beside a prior, sibling tasks bring nothing (docs/lab: search), and took half of the searcher's time.
         self._siblings = prior_rows(context) if self._template is None else []
         measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._siblings]
         self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)

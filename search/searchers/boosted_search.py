@@ -2,7 +2,7 @@
 
 The acquisition is μ + κσ with κ ~ Exp(1) drawn for each place of the batch, so that one batch holds configs that are
 expected to be fast and configs of which little is known. (Kandasamy et al. 2018 draw a whole function instead.)
-A share of every batch is random. The default searcher, ``adaptive``, is compared with this one in docs/adatune.md.
+A share of every batch is random. The default searcher, ``adaptive``, is compared with this one in docs/lab: search.
 """
 
 from __future__ import annotations

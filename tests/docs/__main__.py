@@ -1,7 +1,8 @@
 """``python -m tests.docs api FILE`` writes the reference, ``… screenshots ARTIFACT FOLDER`` the pictures.
 
 ``… figures README PAGE`` copies figures of the page of benchmarks into the README's table, ``… errors FILE`` provokes
-every error it lists and writes what was said, ``… panels FILE`` groups the options of the page of the command line, and
+every error it lists and writes what was said, ``… terminal MODEL PAGE…`` runs the commands
+whose output the pages show, ``… panels FILE`` groups the options of the page of the command line, and
 ``… sentences`` names pages whose sentences are too long.
 """
 
@@ -30,6 +31,10 @@ def main(what: str, *places: str) -> None:
 
         with tempfile.TemporaryDirectory() as folder:
             Path(places[0]).write_text(page_of_errors(Path(folder)))
+    elif what == "terminal":
+        from tests.docs.terminal import rewrite
+
+        rewrite(Path(places[0]), list(map(Path, places[1:])))
     elif what == "sentences":
         from tests.docs.sentences import check
 

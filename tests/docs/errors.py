@@ -1,4 +1,4 @@
-"""docs/errors.md: every refusal a user of the command line is likely to meet, provoked and written down.
+"""tests/golden/errors.md: every refusal a user of the command line is likely to meet, provoked and written down.
 
 A command here is run as a user would type it, in a folder with a few small files that ``folder`` makes. What it says
 and its exit code are copied into the page, so that the page cannot say anything else than the program.

@@ -56,7 +56,7 @@ def test_levels_are_those_of_the_architecture() -> None:
 
 
 def test_a_processor_that_is_not_in_the_table_is_refused_with_those_that_are() -> None:
-    with pytest.raises(UsageError, match="'z80' is not known; it must be one of graniterapids"):
+    with pytest.raises(UsageError, match="'z80': unknown; choose one of graniterapids"):
         Target.cpu("z80", 1)
 
 

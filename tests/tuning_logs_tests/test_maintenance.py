@@ -123,7 +123,7 @@ def test_gc_gives_space_back(log: TuningLog) -> None:
 
 @pytest.mark.parametrize(("drop", "keep"), [({"everything"}, 1), ({"failed"}, 0)])
 def test_gc_refuses_what_it_does_not_know(log: TuningLog, drop: set[str], keep: int) -> None:
-    with pytest.raises(UsageError, match=r"name some of failed|at least 1"):
+    with pytest.raises(UsageError, match=r"choose some of failed|at least 1"):
         gc(log, drop, before=0.0, keep=keep)  # type: ignore[arg-type]
 
 

@@ -47,7 +47,8 @@ TRIES = 4
 """Sets of products that are built, at most, before fp32 is kept. Heuristic, not measured."""
 
 STEP = 2**-0.125
-"""The next set of products may have this share of the last one's sum of errors. Heuristic: a smaller one loses less time of the model to the search, and runs more sets."""
+"""The next set of products may have this share of the last one's sum of errors. Heuristic: a smaller one loses less
+time of the model to the search, and runs more sets."""
 
 SETS = 48
 """Sets of products that ONNX Runtime computes, at most, for one that is built: down to 1/64 of the first sum."""

@@ -9,7 +9,7 @@ the tiles of one panel are computed, each asks for its share of the next one:
             for k: c += x * weight       →          for k: prefetch a line of panel + 1; c += x * weight
 
 One instruction per some hundred multiply-adds: unmeasurable where the weights are near already; 128 × 768 × 768 went
-from 506 to 448 µs with weights from L3 (docs/benchmarks.md). The tile's sums must lie in an ``alloca``
+from 506 to 448 µs with weights from L3 (docs/lab: benchmarks). The tile's sums must lie in an ``alloca``
 (``pipeline``): a prefetch reads memory, as LLVM sees it, so sums in a workspace, or in the function's result, would be
 stored before each.
 """

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.cli import arguments as opt
 from autotune.cli.arguments import parse_seconds, parse_target, parse_weights, split_names
 from schedules.errors import UsageError
 from schedules.target import Target
@@ -59,7 +60,7 @@ def test_a_processor_of_the_table_is_a_target():
     for text in ('{"cpu": "neoverse-n2", "threads": "4"}', '{"cpu": 2}', '{"cpu": "haswell", "isa": "avx2"}'):
         with pytest.raises(UsageError, match='with "cpu" and "threads"'):
             parse_target(text)
-    with pytest.raises(UsageError, match="'z80' is not known"):
+    with pytest.raises(UsageError, match="'z80': unknown"):
         parse_target('{"cpu": "z80"}')
 
 
@@ -76,3 +77,19 @@ def test_cuda_targets():
 def test_names_are_split_at_commas():
     assert split_names("a, b,") == ["a", "b"]
     assert split_names("") == []
+
+
+@pytest.mark.parametrize("kind", opt.NAMES)
+def test_help_names_strategies_that_exist(kind):
+    named = set(opt.NAMES[kind].removesuffix(" and others").split(", "))
+    known = set(opt.strategies(kind))
+    assert named <= known
+    assert named == known or opt.NAMES[kind].endswith(" and others")
+
+
+def test_what_was_typed_is_repeated_as_a_shell_takes_it():
+    assert [opt.typed("--budget", text) for text in ("soon", "", "a b")] == [
+        "--budget soon",
+        "--budget ''",
+        "--budget 'a b'",
+    ]

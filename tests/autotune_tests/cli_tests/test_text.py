@@ -33,6 +33,24 @@ def test_a_run_says_what_was_measured_and_how_fast_it_is():
     ]
 
 
+IN_TURN = {
+    "engines": [{"name": "tune", "p50_ms": 2.586}, {"name": "onnxruntime", "p50_ms": 4.084}],
+    "speedup": {"onnxruntime": 1.579},
+    "others_cpu": 0.01,
+}
+
+
+def test_a_run_ends_with_its_speed_measured_in_turn():
+    made = result(verified=PASSED, latency_ms={"untuned": 9.0, "tuned": 3.98})
+    lines = run_lines(made, IN_TURN)
+    assert lines[-1] == "2.59 ms, 1.58 times as fast as ONNX Runtime (4.08 ms, in turn)"
+    assert not any("3.98" in line for line in lines), "a timing of another minute contradicts it"
+    disturbed = run_lines(made, {**IN_TURN, "others_cpu": 0.5})
+    assert disturbed[-2:] == ["warning: other processes used 50% of the CPU; results may be unreliable", lines[-1]]
+    alone = {**IN_TURN, "engines": IN_TURN["engines"][:1]}
+    assert "latency 3.980 ms, untuned 9.000 ms" in run_lines(made, alone)
+
+
 def test_an_artifact_that_nobody_verified_says_so():
     assert "outputs NOT VERIFIED: no device" in run_lines(result(reason="no device"))
     assert not any("NOT VERIFIED" in line for line in run_lines(result(reason="x", parts=(result(),))))
@@ -63,9 +81,9 @@ def test_engines_are_compared_and_a_disturbance_is_reported():
     lines = bench_lines(quiet)
     assert lines[0].startswith("m.onnx: 1 threads, 2 rounds")
     assert "2.000 (2.000 to 2.000)" in lines[3]
-    assert not any("disturbed" in line for line in lines)
+    assert not any("warning" in line for line in lines)
     assert bench_lines(replace(quiet, others_cpu=0.5))[-1] == (
-        "disturbed: other processes used 50% of the CPUs meanwhile"
+        "warning: other processes used 50% of the CPU; results may be unreliable"
     )
 
 

@@ -55,7 +55,10 @@ def test_several_models_share_a_run(answer, faked):
 def test_progress_is_on_stderr_in_plain_lines(answer, faked):
     code, out, err = answer("run", "tiny.onnx", "--log", "t.db", *FAST[:-1], "--json")
     assert code == 0
-    assert isinstance(json.loads(out), dict)
+    compared = json.loads(out)["in_turn"]
+    assert [engine["name"] for engine in compared["engines"]] == ["tune", "onnxruntime"]
+    again = json.loads(answer("run", "tiny.onnx", "--log", "t.db", *FAST[:-1], "--json")[1])["in_turn"]
+    assert again["speedup"] == compared["speedup"], "a run that is not carried out keeps its comparison"
     assert "importing the model" in err
     assert "stopped: 4 trials were measured" in err
     assert "\x1b" not in err

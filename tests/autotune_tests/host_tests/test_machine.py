@@ -120,7 +120,7 @@ def test_a_quota_limits_the_default(quota: float, threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [0, -1, 9])
 def test_threads_that_this_process_does_not_have_are_refused(threads: int) -> None:
-    with pytest.raises(UsageError, match=f"threads is {threads}; .*8 CPUs: give 1 to 8"):
+    with pytest.raises(UsageError, match=f"--threads {threads}: .*8 CPUs; give 1 to 8"):
         host_target(threads=threads, host=HOST)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.replay.trace import load_traces
 from research.trace_writer import corrected
-from schedules.errors import UsageError
+from schedules.errors import LogError
 from tests.autotune_tests.replay_tests.made_up import trace
 
 
@@ -29,8 +29,8 @@ def test_a_trace_is_read_as_it_was_written(path: Path) -> None:
 def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
     bad = tmp_path / "bad.npz"
     bad.write_bytes(b"PK nonsense")
-    for path, words in ((bad, "is not a trace"), (tmp_path / "none.npz", "no trace")):
-        with pytest.raises(UsageError, match=words):
+    for path, words in ((bad, "is not a trace"), (tmp_path / "none.npz", "does not exist; give a trace")):
+        with pytest.raises(LogError, match=words):
             load_traces(path)
 
 

@@ -122,9 +122,9 @@ def test_balanced_is_tuned_for_all_threads_and_for_those_of_a_stream(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"objective": "thruput"}, "objective 'thruput' is unknown; did you mean 'throughput'"),
-        ({"streams": 2}, "streams is 2 and objective is latency; give"),
-        ({"objective": "balanced", "streams": 0}, "streams is 0"),
+        ({"objective": "thruput"}, "--objective thruput: unknown; did you mean 'throughput'"),
+        ({"streams": 2}, "--streams 2: needs --objective throughput or balanced"),
+        ({"objective": "balanced", "streams": 0}, "--streams 0: needs --objective"),
     ],
 )
 def test_an_objective_and_its_streams_are_checked(given: dict[str, Any], message: str) -> None:

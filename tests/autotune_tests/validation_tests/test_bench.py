@@ -14,7 +14,16 @@ from autotune.artifact.known_models import remember_model
 from autotune.artifact.manifest import sealed
 from autotune.validation import bench as bench_module
 from autotune.validation import bench_process
-from autotune.validation.bench import BenchResult, bench, check_engines, find_model, start_engine, write_job
+from autotune.validation.bench import (
+    FEWEST_ROUNDS,
+    BenchResult,
+    bench,
+    check_engines,
+    find_model,
+    is_known,
+    start_engine,
+    write_job,
+)
 from autotune.validation.bench_process import EngineTimes
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
@@ -32,6 +41,30 @@ def test_speedup_is_the_others_median_over_ours():
 def test_quartiles_are_of_the_ratio_of_each_round():
     low, high = RESULT.quartiles("onnxruntime")
     assert (low, high) == pytest.approx(np.percentile([0.022 / 0.011, 0.036 / 0.012], (25, 75)))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "spread", "known"),
+    [(FEWEST_ROUNDS, 0.004, True), (FEWEST_ROUNDS - 1, 0.0, False), (FEWEST_ROUNDS, 0.02, False), (400, 0.02, True)],
+)
+def test_a_ratio_is_known_when_its_interval_is_narrow(rounds, spread, known):
+    """Drift that meets both engines is no uncertainty of their ratio."""
+    drift = np.linspace(1.0, 3.0, rounds)
+    noise = 1.0 + spread * np.random.default_rng(0).standard_normal(rounds)
+    ours = EngineTimes("tune", "1", "fp32", [[0.01 * speed] for speed in drift])
+    theirs = EngineTimes(
+        "other", "1", "fp32", [[0.02 * speed * ratio] for speed, ratio in zip(drift, noise, strict=True)]
+    )
+    assert is_known(theirs, ours) == known
+
+
+def test_rounds_end_when_every_ratio_is_known_or_at_the_limit(tiny_built, monkeypatch):
+    monkeypatch.setattr(bench_module, "ROUND_S", 0.001)
+    monkeypatch.setattr(bench_module, "is_known", lambda other, ours: len(ours.rounds) >= 3)
+    assert len(bench(tiny_built.artifact, [str(tiny_built.artifact)]).engines[0].rounds) == 3
+    monkeypatch.setattr(bench_module, "is_known", lambda other, ours: False)
+    assert len(bench(tiny_built.artifact, [str(tiny_built.artifact)], most_rounds=4).engines[0].rounds) == 4
+    assert len(bench(tiny_built.artifact, [str(tiny_built.artifact)], rounds=2).engines[0].rounds) == 2
 
 
 def test_data_follows_the_contract():

@@ -49,7 +49,7 @@ def test_data_and_lines_say_the_same():
     lines = clients_lines(RESULT)
     assert any("350.0" in line for line in lines)
     assert "speedup over onnxruntime: 1.750 with 4 clients" in lines
-    assert lines[-1].startswith("disturbed: other processes used 25%")
+    assert lines[-1].startswith("warning: other processes used 25%")
 
 
 @pytest.mark.parametrize(

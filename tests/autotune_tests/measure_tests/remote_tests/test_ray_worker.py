@@ -20,7 +20,7 @@ def test_a_machine_describes_itself() -> None:
     assert described.target == host_target(1)
     assert described.versions == versions()
     assert versions()[1] == tvm.__version__
-    with pytest.raises(UsageError, match="threads is 4096"):
+    with pytest.raises(UsageError, match="--threads 4096"):
         RayWorker().describe(4096, None)
 
 

@@ -115,7 +115,7 @@ def test_another_kind_of_device_than_the_run_is_for_is_refused(board: Address, h
 
 
 def test_a_device_has_not_more_cpus_than_it_has(board: Address) -> None:
-    with pytest.raises(UsageError, match="threads is 4096"):
+    with pytest.raises(UsageError, match="--threads 4096"):
         look_at(board, threads=4096)
 
 

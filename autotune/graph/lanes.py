@@ -87,12 +87,12 @@ def _device_and_limit(text: str) -> tuple[str, int]:
         return "", 0
     kind, number, amount, unit = named[0].groups()
     if len(named) > 1 or parts[:-1] not in ([], [CPU]) or int(number or 0):
-        raise UsageError(f"--lanes {text!r} is not understood; a device goes as cpu,cuda:0 or cpu,cuda:0=4GB")
+        raise UsageError(f"--lanes {text}: not understood; give a device as cpu,cuda:0 or cpu,cuda:0=4GB")
     limit = int(float(amount) * BYTE_UNITS[unit]) if amount else 0
     if (amount or kind == SIMULATED) and len(parts) == 1:
-        raise UsageError(f"--lanes {text!r} goes beside the CPU only; give cpu,{text.strip()}")
+        raise UsageError(f"--lanes {text}: a device needs the CPU next to it; give cpu,{text.strip()}")
     if amount and not limit:
-        raise UsageError(f"--lanes {text!r} leaves the device no memory; give it some, such as cuda:0=4GB")
+        raise UsageError(f"--lanes {text}: leaves the device no memory; give it some, such as cuda:0=4GB")
     return f"{kind}:0", limit
 
 
@@ -139,11 +139,11 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
         return (cpu_lane(0, threads), *halves)
     devices = [part.strip() for part in text.split(",")]
     if device_of(text):
-        raise UsageError(f"--lanes {text!r} names a device, which is not for this command; give cpu, cpu:2x1 or auto")
+        raise UsageError(f"--lanes {text}: names a device, which is not for this command; give cpu, cpu:2x1 or auto")
     match = _CPU.fullmatch(devices[0])
     if match is None or len(devices) > 1:
         raise UsageError(
-            f"--lanes {text!r} is not understood; give cpu, cpu:2x1 (two groups of one core), cpu:3+1, auto or auto:3+1"
+            f"--lanes {text}: not understood; give cpu, cpu:2x1 (two groups of one core), cpu:3+1, auto or auto:3+1"
         )
     kind, groups, size, sizes = match.groups()
     whole = cpu_lane(0, threads)
@@ -151,6 +151,6 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
         return (whole,)
     wanted = [int(part) for part in sizes.split("+")] if sizes else [int(size)] * int(groups)
     if not wanted or min(wanted) < 1 or sum(wanted) > threads:
-        raise UsageError(f"--lanes {text!r} needs {sum(wanted)} threads and there are {threads}; ask for fewer")
+        raise UsageError(f"--lanes {text}: needs {sum(wanted)} threads and there are {threads}; ask for fewer")
     some = [cpu_lane(first, size) for first, size in zip(accumulate(wanted, initial=0), wanted, strict=False)]
     return (whole, *some) if kind == AUTO else tuple(some)

@@ -163,7 +163,7 @@ def _check_models(models: Sequence[Path], options: Options) -> None:
     if not models:
         raise UsageError("no model was given; give the path of an ONNX file, or several")
     if options.weights and len(models) == 1:
-        raise UsageError("weights compare models with each other, and there is one; give more models or leave them out")
+        raise UsageError("--weight: compares models, and there is one; give more models or leave it out")
     if options.generate and (options.inputs or options.shapes):
         raise UsageError("--generate guesses the shapes; leave out --input, and give --positions or --prompts")
     named = Counter(model.stem for model in models)

@@ -66,7 +66,7 @@ def assign_types(module: IRModule, precision: Precision) -> IRModule:
     found = products(module)
     largest = max(precision.products or (0,))
     if largest and largest >= len(found):
-        raise UsageError(f"precision {precision} names product {largest} of {len(found)}; they are numbered from 0")
+        raise UsageError(f"--precision {precision}: names product {largest} of {len(found)}; they are numbered from 0")
     chosen = {call for number, call in enumerate(found) if number in precision}
     return _Assignment(module, chosen).module() if chosen else module
 

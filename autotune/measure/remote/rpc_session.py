@@ -72,7 +72,7 @@ def parse_address(text: str) -> Address:
     host, _, rest = text.partition(":")
     port, _, key = rest.partition(":")
     if not host or not key or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"--rpc {text!r} is not HOST:PORT:KEY; write for example --rpc 127.0.0.1:9190:board")
+        raise UsageError(f"--rpc {text}: not HOST:PORT:KEY; write for example --rpc 127.0.0.1:9190:board")
     return Address(host, int(port), key)
 
 

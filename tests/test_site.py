@@ -1,10 +1,12 @@
-"""The pages of the site: each is in the navigation, every link and anchor resolves, and no page is too long."""
+"""The pages of the site and the checks on them: navigation, links, lengths, sentences, the release's name."""
 
 import re
 
 import pytest
 
-from tests.docs.sentences import ROOT, sentences, word_count
+from tests.docs.sentences import PACKAGES, ROOT, long_pages, sentences, weak_openings, word_count
+from tests.docs.terminal import COMMANDS, with_outputs
+from tests.evidence.ledger import release
 
 DOCS = ROOT / "docs"
 WRITTEN = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
@@ -105,3 +107,45 @@ tune run model.onnx
 
 def test_sentences_are_counted_without_tables_code_and_links():
     assert [word_count(sentence) for sentence in sentences(PAGE)] == [4, 3, 4, 4, 1]
+
+
+def test_a_release_has_one_name_and_a_short_changelog():
+    version = release()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## (\d\S*) - (\d{4}-\d\d-\d\d)\n(.*?)(?=^## |\Z)", changes, re.MULTILINE | re.DOTALL)
+    assert newest[1] == version
+    assert len(newest[3].strip().splitlines()) <= 25
+    assert newest[3].strip().startswith("**Upgrade:**")
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"version: {version}\n" in citation
+    assert f'date-released: "{newest[2]}"' in citation
+
+
+def test_a_docstring_that_starts_with_of_or_as_is_found(tmp_path):
+    for package in PACKAGES:
+        (tmp_path / package).mkdir()
+    source = '"""Often right."""\n\nX = 1\n"""Of X."""\n\n\ndef f():\n    """As ``g``."""\n'
+    (tmp_path / PACKAGES[0] / "code.py").write_text(source)
+    assert [complaint.split(": ")[1].split(" starts")[0] for complaint in weak_openings(tmp_path)] == [
+        "'Of X.'",
+        "'As ``g``.'",
+    ]
+
+
+def test_a_page_with_long_sentences_is_found(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("It is short.\n")
+    (tmp_path / "docs/long.md").write_text(f"# Long\n\n{'word ' * 30}end.\n")
+    (complaint,) = long_pages(tmp_path)
+    assert complaint.startswith("docs/long.md: 31.0 words a sentence, p90 31")
+
+
+@pytest.mark.parametrize("text", ["old", "a\nlonger\nblock"])
+def test_terminal_output_is_replaced_between_its_marks(text):
+    page = f"before\n<!-- run:begin -->\n{text}\n<!-- run:end -->\nafter\n"
+    made = with_outputs(page, {"run": "2.59 ms\n"}, "*A real run.*")
+    assert made == (
+        f"before\n<!-- run:begin -->\n```console\n$ {COMMANDS['run']}\n2.59 ms\n```\n\n*A real run.*\n"
+        "<!-- run:end -->\nafter\n"
+    )
+    assert with_outputs(made, {"run": "2.59 ms\n"}, "*A real run.*") == made

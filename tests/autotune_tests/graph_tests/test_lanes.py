@@ -53,7 +53,7 @@ def test_lanes_with_a_device_are_understood():
     assert (cpu.name, cpu.threads, device.name, list(device.cores)) == ("cpu:0-1", 2, "cuda:0", [2])
     assert coupled_lanes("cpu,cuda:0", 16)[0].threads == 15
     for text in ("cuda:0,cpu", "cpu,cuda:1", "cpu:2x1,cuda:0", "cuda:0,cuda:0"):
-        with pytest.raises(UsageError, match="a device goes as cpu,cuda:0"):
+        with pytest.raises(UsageError, match="give a device as cpu,cuda:0"):
             device_of(text)
 
 

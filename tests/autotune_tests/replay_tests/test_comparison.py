@@ -84,4 +84,4 @@ def test_the_command_names_what_is_wrong(path: Path, capsys: pytest.CaptureFixtu
     assert main(["replay", str(path), "--searcher", "rondom"]) == 2
     assert "did you mean 'random'" in capsys.readouterr().err
     assert main(["replay", str(path), "--near", "7"]) == 2
-    assert "share between 0 and 1" in capsys.readouterr().err
+    assert "not a percentage between 0 and 100" in capsys.readouterr().err

@@ -20,7 +20,6 @@ COUNT ?= 100
 # Seconds that random layers are measured for the shipped prior; START is the first network's seed.
 RECORD_S ?= 600
 START ?= 0
-ARTIFACT ?= squeezenet.tuned
 ACTION ?= run
 ONLY ?=
 BASE ?= HEAD~1
@@ -31,7 +30,7 @@ BENCH ?= squeezenet resnet50
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs site terminal screenshots clean
+.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs site terminal clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -138,9 +137,6 @@ site: $(STAMP)  ## these pages as a website in build/site, readable offline; a d
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@! grep -rnE --include='*.html' '<(script|link|img)[^>]*(src|href)="https?://' build/site
-
-screenshots: $(STAMP)  ## the pictures of the tutorial, from the artifact that `make tune` makes; needs Chromium
-	$(BIN)/python -m tests.docs screenshots $(ARTIFACT) docs/images
 
 clean:  ## remove what make made, but not the virtual environment
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache

@@ -1,1 +1,1 @@
-"""Pages and pictures that are made by commands: ``python -m tests.docs api|screenshots``."""
+"""Pages made by commands, and checks of their sentences: ``python -m tests.docs``."""

@@ -1,9 +1,11 @@
-"""``python -m tests.docs api FILE`` writes the reference, ``… screenshots ARTIFACT FOLDER`` the pictures.
+"""``python -m tests.docs WHAT …``: pages made by commands, and the check of their sentences.
 
-``… figures README PAGE`` copies figures of the page of benchmarks into the README's table, ``… errors FILE`` provokes
-every error it lists and writes what was said, ``… terminal MODEL PAGE…`` runs the commands
-whose output the pages show, ``… panels FILE`` groups the options of the page of the command line, and
-``… sentences`` names pages whose sentences are too long.
+    api FILE                 the Python reference, from docstrings
+    panels FILE              groups the options of the page of the command line as ``--help`` does
+    errors FILE              provokes every error it lists and writes what was said
+    figures README PAGE      copies figures of the page of benchmarks into the README's table
+    terminal MODEL PAGE…     the terminal output that the pages show, by a run on this machine
+    sentences                names pages whose sentences are too long, and docstrings without a subject or a verb
 """
 
 import sys
@@ -39,11 +41,6 @@ def main(what: str, *places: str) -> None:
         from tests.docs.sentences import check
 
         sys.exit(check())
-    elif what == "screenshots":
-        from tests.docs.screenshots import draw
-
-        for path in draw(Path(places[0]), Path(places[1])):
-            print(path)
     else:
         raise SystemExit(__doc__)
 

@@ -132,3 +132,9 @@ def test_a_browser_draws_a_run_of_resnet_50(browser, tmp_path):
     sections = {name: count for name, count in SECTIONS.items() if name != "lanes"}  # it has one
     for width in (1280, 390):
         check_page(browser, tmp_path / "report.html", width, False, sections)
+
+
+def test_the_first_figures_are_of_one_comparison(told):
+    text = render(read_facts(told))
+    assert "<b>1 ms</b><span>the entire model, tuned</span>" in text  # of the bench, not of the build
+    assert '<b class="good">×1.50</b><span>the speed of onnxruntime, timed in turn</span>' in text

@@ -146,7 +146,7 @@ def test_models_of_one_name_are_refused(tmp_path: Path, models: list[Path]) -> N
         tuning.tune([models[0], tmp_path / "elsewhere" / "a.onnx"], options(tmp_path))
 
 
-@pytest.mark.parametrize(("count", "said"), [(0, "no model was given"), (1, "compare models with each other")])
+@pytest.mark.parametrize(("count", "said"), [(0, "no model was given"), (1, "compares models, and there is one")])
 def test_weights_need_several_models(tmp_path: Path, models: list[Path], count: int, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         tuning.tune(models[:count], options(tmp_path, weights={"a": 2}))

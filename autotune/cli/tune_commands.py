@@ -91,7 +91,7 @@ def _in_turn(result: Result, model: Path, observe: Observer) -> dict[str, Any] |
 
         observe(PhaseBegan("compare with ONNX Runtime"))
         compared = bench(result.artifact, model_path=model, most_rounds=IN_TURN_ROUNDS)
-    except AutotuneError as error:
+    except (AutotuneError, KeyboardInterrupt) as error:  # the run itself is done, and is reported
         logger.debug("the artifact and ONNX Runtime were not timed in turn: %s", error)
         return None
     keep_bench(compared)

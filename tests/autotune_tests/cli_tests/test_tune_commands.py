@@ -3,9 +3,12 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from autotune.artifact.make_plan import UNTUNED
 from autotune.measure import local_measurer
 from autotune.tuning.result import Result
+from schedules.errors import MeasureError
 from tests.autotune_tests.cli_tests.lines import FAST, one_line
 from tests.autotune_tests.fakes import FakeMeasurer
 from tests.autotune_tests.tiny import save_tiny
@@ -35,6 +38,18 @@ def test_run_then_look_at_everything(answer, faked):
         code, out, err = answer(*arguments, "--json")
         assert (code, err) == (0, ""), arguments
         assert isinstance(json.loads(out), dict)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MeasureError("an engine hangs")])
+def test_a_run_is_reported_without_its_comparison(answer, faked, monkeypatch, error):
+    def fails(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("autotune.validation.bench.bench", fails)
+    code, out, _ = answer("run", "tiny.onnx", "--log", "t.db", *FAST[:-1])
+    assert code == 0
+    assert "outputs match onnxruntime" in out
+    assert "times as fast" not in out
 
 
 def test_several_models_share_a_run(answer, faked):

@@ -278,6 +278,8 @@ class Session:
         ways = [(optimised, True)] if not any(_is_block_wise(node) for node in self._model.proto.graph.node) else []
         ways += [(optimised, False)] if optimised and VNNI & read_host().flags else []
         self._ways = [*ways, (False, False)]
+        self._number = 0
+        self._session: Any = None
         self._open(0)
 
     def run(self, feed: Arrays) -> list[NDArray[Any]]:
@@ -307,7 +309,7 @@ class Session:
         """Open the first way from ``number`` on that opens."""
         try:
             with third_party():
-                self._session: Any = _opened(self._model, *self._ways[number], self._one_thread)
+                self._session = _opened(self._model, *self._ways[number], self._one_thread)
                 self._number = number
         except ThirdPartyError:
             if number + 1 == len(self._ways):

@@ -188,7 +188,7 @@ class Options:
     seed: int = 0
     searcher: str = "adaptive"
     cost_model: str = "boosted"
-    allocator: str = "expected-cut"
+    allocator: str = "share-per-second"
     evaluator: str = "adaptive"
     batch: int = 8
     cluster: str | None = None

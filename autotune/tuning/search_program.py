@@ -226,8 +226,9 @@ def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: i
     if reuse is None:
         return context
     nearness = reuse.near(kernel.task, kernel.key)
-    guided, template = reuse.guided(kernel.space, nearness), reuse.template(kernel.space)
-    return replace(context, space=guided, template=template, prior=() if template else reuse.prior(nearness))
+    known = reuse.posterior(kernel.space, nearness)
+    siblings = () if known else reuse.siblings(nearness)  # in the posterior already
+    return replace(context, space=reuse.guided(kernel.space, nearness), template=known, siblings=siblings)
 
 
 def _announce(jobs: Iterable[Job], measurer: MeasurementBackend) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def save_posteriors(path: Path, found: Mapping[str, TemplatePosterior]) -> None:
         "task": spread.task,
         "spread": [spread.residual, spread.length, spread.noise],
     }
-    tables = {}
+    tables: dict[str, Any] = {}
     for kind, posterior in found.items():
         tables[f"weights-{kind}"] = posterior.weights.astype(np.float32)
         tables[f"root-{kind}"] = posterior.root[np.tril_indices(len(posterior.weights))].astype(np.float32)

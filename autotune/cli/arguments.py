@@ -247,7 +247,7 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="1%|never",
-        help="End before the budget does when the model's remaining gain, by the upper end of its interval, is below "
+        help="End before the budget does when the model's remaining gain, a bound that holds in 90 % of runs, is below "
         "this; default " + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share) + ".",
     ),
 ]

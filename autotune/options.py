@@ -21,7 +21,7 @@ EFFORTS: Mapping[str, float] = {INSTANT: 0.0, "quick": 20.0, "standard": 120.0, 
 
 UNTIL: Mapping[str, float] = {INSTANT: 0.0, "quick": 0.03, "standard": 0.03, "full": 0.01}
 """Remaining gain at which a run ends before its budget is spent, as a share of the model's latency, by effort. What
-later trials brought where 3 % stopped: docs/lab: budget."""
+later trials brought where 3 % stopped: docs/lab/2026-11-28-posterior.md."""
 
 ONNXRUNTIME, NONE = "onnxruntime", "none"
 FALLBACKS = (ONNXRUNTIME, NONE)
@@ -128,8 +128,8 @@ class Options:
             included; None takes it from ``effort``.
         elsewhere: keys of tasks that other parts of the run tune too: time spent on them counts there.
         trials: most measured trials; None is no limit.
-        until: end when the remaining gain is below this share of the model's latency (0.01 is 1 %), by the upper end of
-            its 80 % interval; 0 leaves the end to the budget, None takes the share from ``effort``.
+        until: end when the remaining gain, a bound that holds in 90 % of runs, is below this share of the model's
+            latency (0.01 is 1 %); 0 leaves the end to the budget, None takes the share from ``effort``.
         effort: ``instant``, ``quick``, ``standard`` or ``full``; ``instant`` measures no kernels: tasks without records
             are built by their templates' first guesses, verified and timed against the untuned build.
         threads: threads kernels run on; None for every usable core.
@@ -188,7 +188,7 @@ class Options:
     seed: int = 0
     searcher: str = "adaptive"
     cost_model: str = "boosted"
-    allocator: str = "expected-cut"
+    allocator: str = "share-per-second"
     evaluator: str = "adaptive"
     batch: int = 8
     cluster: str | None = None

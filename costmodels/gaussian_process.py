@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 
 from costmodels.calibration import conformal_scale
 from costmodels.cost_model import CostModel, Floats, Prediction
+from costmodels.matern import distances, matern52
 from costmodels.single_thread import single_thread
 from schedules.errors import UsageError
 
@@ -46,19 +47,6 @@ _JITTER = 1e-8
 the search for the hyperparameters tries large s with small σ."""
 
 
-def _distances(left: Floats, right: Floats) -> Floats:
-    """(n, m) Euclidean distances between rows of ``left`` and ``right``."""
-    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :] - 2.0 * left @ right.T
-    return np.asarray(np.sqrt(np.maximum(squares, 0.0)), dtype=np.float64)
-
-
-def _matern(distance: Floats) -> tuple[Floats, Floats]:
-    """Matérn 5/2 at ``distance``, and −(dM52/dr)/r there."""
-    scaled = np.sqrt(5.0) * distance
-    fading = np.exp(-scaled)
-    return (1.0 + scaled + scaled**2 / 3.0) * fading, (5.0 / 3.0) * (1.0 + scaled) * fading
-
-
 def _diagonal(signal: float, noise: float) -> float:
     """What is added to the kernel's diagonal: σ² and what keeps its Cholesky factor stable."""
     return noise + _JITTER * (1.0 + signal)
@@ -81,7 +69,7 @@ def negative_log_posterior(vector: Floats, inputs: Floats, scores: Floats) -> tu
     count = len(scores)
     signal, noise = np.exp(2.0 * vector[-2:])
     scaled = inputs / np.exp(vector[:-2])
-    matern, slope = _matern(_distances(scaled, scaled))
+    matern, slope = matern52(distances(scaled, scaled))
     factor = np.linalg.cholesky(signal * matern + LEVEL_VARIANCE + _diagonal(signal, noise) * np.eye(count))
     inverse = cho_solve((factor, True), np.eye(count), check_finite=False)
     weights = inverse @ scores
@@ -116,7 +104,7 @@ class GaussianProcess(CostModel):
         self.hyperparameters_ = found
         self._scaled = inputs / np.exp(found[:-2])
         self._signal, self._noise = np.exp(2.0 * found[-2:])
-        matern, _ = _matern(_distances(self._scaled, self._scaled))
+        matern, _ = matern52(distances(self._scaled, self._scaled))
         kernel = self._signal * matern + LEVEL_VARIANCE + _diagonal(self._signal, self._noise) * np.eye(len(kept))
         self._factor = np.linalg.cholesky(kernel)
         inverse = cho_solve((self._factor, True), np.eye(len(kept)), check_finite=False)
@@ -153,7 +141,7 @@ class GaussianProcess(CostModel):
         if self.hyperparameters_ is None:
             raise UsageError("GaussianProcess.predict was called before fit; fit it on at least one measurement")
         scaled = (features - self._low) / self._spans / np.exp(self.hyperparameters_[:-2])
-        matern, _ = _matern(_distances(self._scaled, scaled))
+        matern, _ = matern52(distances(self._scaled, scaled))
         cross = self._signal * matern + LEVEL_VARIANCE
         solved = solve_triangular(self._factor, cross, lower=True, check_finite=False)
         variance = self._signal + LEVEL_VARIANCE + self._noise - (solved**2).sum(axis=0)

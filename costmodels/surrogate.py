@@ -1,12 +1,11 @@
 """Surrogate: a cost model of one task that starts from what was known of its template before.
 
-Notation: n = own rows, N = rows of sibling tasks (of the same template), d = features, y = a score's gap to the best of
-its task (≤ 0).
+Notation: n = own rows, d = features, y = a score's gap to the best of its task (≤ 0).
 
     y(x) ≈ β·g(x) + r(x)
 
-g: the gap that was expected before, by the prior of the template (``costmodels.template_prior``), or by a model that is
-fitted once on the siblings' rows, or 0; r: fitted on what g leaves of the own rows.
+g: the gap that was expected before, by the posterior of the template (``costmodels.posterior``), or 0; r: fitted on
+what g leaves of the own rows.
 
 β is the own rows' regression on g, drawn towards 1 by a prior worth a few rows: what is known of the template is
 used at once, and soon ignored where it is wrong. A search needs ranks only, and gaps rank across tasks. Only the top of
@@ -15,8 +14,7 @@ the surface matters, so the low tail is bent: a gap beyond ``KNEE`` counts as KN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable
 
 import numpy as np
 
@@ -28,9 +26,6 @@ KNEE = 0.2
 PRIOR_WEIGHT = 0.02
 """Sum of squares of g, in scores², at which half of β is from the data: a few rows near the top. Heuristic."""
 
-Rows = tuple[Floats, Floats]
-"""Features (n, d) and scores (n,) of one task's valid measurements."""
-
 
 def bend(scores: Floats) -> Floats:
     """(n,) gaps to the best score, as negative numbers, with the low tail compressed."""
@@ -39,29 +34,12 @@ def bend(scores: Floats) -> Floats:
 
 
 class Surrogate:
-    """``make`` gives an unfitted cost model; ``siblings`` are the rows of sibling tasks, columns as this task's.
+    """``make`` gives an unfitted cost model."""
 
-    Attributes:
-        siblings: those with at least two rows.
-    """
-
-    def __init__(self, make: Callable[[], CostModel], siblings: Sequence[Rows] = ()) -> None:
+    def __init__(self, make: Callable[[], CostModel]) -> None:
         self._make = make
         self._own: CostModel | None = None
         self.beta_ = 1.0
-        self.siblings = [rows for rows in siblings if len(rows[1]) >= 2]
-
-    @cached_property
-    def _shared(self) -> CostModel | None:
-        """The siblings' model, fitted when it is first needed: many tasks of a run never get a slot."""
-        if not self.siblings:
-            return None
-        features = np.concatenate([features for features, _ in self.siblings])
-        return self._make().fit(features, np.concatenate([bend(scores) for _, scores in self.siblings]))
-
-    def _known(self, features: Floats, expected: Floats) -> Floats:
-        """(n,) g."""
-        return expected if self._shared is None else expected + self._shared.predict(features).mean
 
     def fit(self, features: Floats, scores: Floats, expected: Floats) -> Surrogate:
         """Learn from the task's own valid measurements.
@@ -69,23 +47,25 @@ class Surrogate:
         Args:
             features: (n, d), n ≥ 1.
             scores: (n,).
-            expected: (n,) gaps that the template's prior expects; zeros without one.
+            expected: (n,) gaps that the template's posterior expects; zeros without one.
         """
-        gaps, known = bend(scores), self._known(features, expected)
-        centred = known - known.mean()
+        gaps = bend(scores)
+        centred = expected - expected.mean()
         slope = float(centred @ (gaps - gaps.mean())) + PRIOR_WEIGHT
         self.beta_ = float(np.clip(slope / (float(centred @ centred) + PRIOR_WEIGHT), 0.0, 1.5))
         # One row leaves nothing over: it is its task's best.
-        self._own = self._make().fit(features, gaps - self.beta_ * known) if len(gaps) > 1 else None
+        self._own = self._make().fit(features, gaps - self.beta_ * expected) if len(gaps) > 1 else None
         return self
 
-    def predict(self, features: Floats, expected: Floats) -> Prediction:
-        """Gap and its standard deviation at ``features`` (m, d); the template's prior expects ``expected`` (m,)."""
-        known = self._known(features, expected)
-        if self._own is not None:
-            own = self._own.predict(features)
-            # The own model's calibrated residuals already contain the errors of what was known before.
-            return Prediction(own.mean + self.beta_ * known, own.std)
-        if self._shared is not None:
-            return Prediction(known, self._shared.predict(features).std)
-        return Prediction(known, np.full(len(known), KNEE))
+    def predict(self, features: Floats, expected: Floats, deviation: Floats) -> Prediction:
+        """Gap and its standard deviation at ``features`` (m, d).
+
+        Args:
+            expected: (m,) gaps that the template's posterior expects.
+            deviation: (m,) their standard deviations, which count until the task has rows of its own.
+        """
+        if self._own is None:
+            return Prediction(expected, deviation)
+        own = self._own.predict(features)
+        # The own model's calibrated residuals already contain the errors of what was known before.
+        return Prediction(own.mean + self.beta_ * expected, own.std)

@@ -45,7 +45,7 @@ def _squares(asked: Floats, told: Floats) -> Floats:
 
 def alone(context: SearchContext) -> AdaptiveSearch:
     """Pooling off: results of sibling tasks are not used."""
-    return AdaptiveSearch(replace(context, prior=()))
+    return AdaptiveSearch(replace(context, siblings=()))
 
 
 def untaught(context: SearchContext) -> AdaptiveSearch:
@@ -97,7 +97,7 @@ def forest(context: SearchContext) -> AdaptiveSearch:
 def _ensemble(context: SearchContext, members: int, rounds: int, rate: float) -> AdaptiveSearch:
     """The default cost model in another size."""
     search = AdaptiveSearch(context)
-    search._surrogate = Surrogate(lambda: Boosted(SEED, members, rounds, rate), search._surrogate.siblings)
+    search._surrogate = Surrogate(lambda: Boosted(SEED, members, rounds, rate))
     return search
 
 

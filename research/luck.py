@@ -22,7 +22,7 @@ from autotune.replay.recorded_runs import ReplayBench, context_of, run_slot
 from autotune.replay.trace import Trace, load_traces
 from autotune.tuning.loop import CLOSE, FINALISTS
 from search.allocators.allocation import SLOT, slot_trials
-from search.allocators.latency_reduction import PACE
+from search.allocators.share_per_second import PACE
 from search.searchers.searcher import Result
 from search.searchers.searcher_catalog import make_searcher
 

@@ -47,13 +47,13 @@ def main() -> None:
     from autotune.tuning.job import Job
     from autotune.tuning.loop import TuningLoop
     from autotune.tuning.tune import tune
-    from search.allocators.latency_reduction import LatencyReduction
+    from search.allocators.share_per_second import SharePerSecond
 
     spent_s: dict[str, float] = defaultdict(float)
     for owner, name, label in (
         (Job, "ask", OWN),
         (Job, "tell", OWN),
-        (LatencyReduction, "next", CHOICE),
+        (SharePerSecond, "next", CHOICE),
         (TuningLoop, "_why_enough", CHOICE),
         (TuningLoop, "run", LOOP),
     ):

@@ -1,13 +1,14 @@
-"""``python -m research.prior STAGE``: make the prior that ships (``costmodels/template_prior.py``) and judge it.
+"""``python -m research.prior STAGE``: make the posterior that ships (``costmodels/posterior.py``) and judge it.
 
     record --seconds S   tune networks of random layers on this machine, and add what was measured to
                          research/layers/MACHINE.npz; other seeds than before, on an otherwise idle machine
-    train                fit the priors of all machines recorded, and write autotune/builder/priors/*.npz
-    judge LOG…           what the prior likes, among the configs that other models' logs measured, beside the first
+    train                fit the posteriors of all machines recorded, and write autotune/builder/posteriors/*.npz
+    judge LOG…           what the posterior likes, among the configs that other models' logs measured, beside the first
                          guess of the template; and the same for random layers left out of the fit
+    calibrate            how often the posterior's intervals hold what tasks and machines left out of the fit took
 
 A table's share is the best measured latency over that of the config chosen, as a geometric mean over tasks and weighted
-by their time; *of 3* is the fastest of the three that the prior likes best.
+by their time; *of 3* is the fastest of the three that the posterior likes best.
 """
 
 from __future__ import annotations
@@ -19,18 +20,28 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import xgboost
+from scipy.optimize import minimize
 
-from autotune.builder.shipped_priors import FOLDER, save_prior
+from autotune.builder.shipped_posteriors import FOLDER, UNRECORDED, save_posteriors
 from autotune.host.machine import host_target
-from costmodels.cost_model import Floats
-from costmodels.template_prior import FARTHEST, QuadraticForm, TemplatePrior, Trees, tree_features
+from costmodels.cost_model import Floats, Prediction
+from costmodels.metrics import LEVELS, coverage
+from costmodels.posterior import (
+    Basis,
+    Spread,
+    TaskRows,
+    TemplatePosterior,
+    Trees,
+    tree_features,
+)
+from costmodels.surrogate import bend
 from research.random_layers import random_cnn, random_mlp
 from schedules import lower
 from schedules.space import Space
@@ -49,14 +60,19 @@ TRIALS = 40
 FEWEST = 8
 """Configs that a layer must have measured to tell fast from slow."""
 
-SLOW = 1.5
-"""ln of the ratio to the best from which all are equally slow: who is chosen does not depend on them."""
+MACHINE_SPREAD = (0.02, 0.006)
+"""Standard deviations of the weights of features and of products between machines. Chosen on ``conv2d``, where the 80 %
+intervals of a machine left out then hold 81 to 91 % of its configs, for either machine; judged on ``matmul``
+(docs/lab/2026-11-28-posterior.md). Two machines are too few to fit them."""
 
-FAST = 1.0
-"""A config's weight in the fits is 1 / (this + ln of its ratio to the best)."""
+FIRST_SPREAD = Spread(MACHINE_SPREAD, (0.02, 0.01), 0.05, 3.0, 0.03)
+"""Where the search for the spreads begins."""
 
-RIDGE = 100.0
-"""Penalty of the quadratic form. From 10 to 3,000 the shares below differ by less than 1 %."""
+FIRST_WEIGHTS = (0.1, 0.03)
+"""Standard deviations of the weights before their spread was seen."""
+
+STEPS, SOME = 90, 60
+"""Steps of the search for the spreads, and layers that it looks at."""
 
 TREES = {
     "max_depth": 6,
@@ -95,14 +111,14 @@ class Layer:
     first: int | None
 
     @property
-    def slowness(self) -> Floats:
-        """(n,) ln of the ratio to the best, at most ``SLOW``."""
-        return np.minimum(np.log(self.latency_s / self.latency_s.min()), SLOW)
+    def rows(self) -> TaskRows:
+        """As the posterior takes them."""
+        return TaskRows(self.features, -np.log(self.latency_s), self.extents)
 
     @property
-    def kind(self) -> tuple[str, str, tuple[str, ...], int]:
+    def kind(self) -> tuple[str, tuple[str, ...], int]:
         """Layers of one kind can be learned from together."""
-        return self.space, self.isa, self.names, len(self.extents)
+        return self.space, self.names, len(self.extents)
 
 
 def layers_of(log_path: Path) -> list[Layer]:
@@ -160,22 +176,90 @@ def load_layers(path: Path) -> list[Layer]:
     return found
 
 
-def fitted(layers: Sequence[Layer]) -> TemplatePrior:
-    """The prior of layers of one kind."""
+def fitted(machines: Mapping[str, Sequence[Layer]]) -> dict[str, TemplatePosterior]:
+    """Return the posteriors of layers of one kind by machine, and that of a machine that nobody recorded.
+
+    Spreads and the machines' weights take turns twice: the weights by those spreads, the spreads by those weights.
+    """
+    layers = [layer for own in machines.values() for layer in own]
     features = np.concatenate([layer.features for layer in layers])
-    slowness = [layer.slowness for layer in layers]
-    weights = [1 / (FAST + values) for values in slowness]
-    mean, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-6)
-    blank = QuadraticForm(mean, scale, mean * 0, np.zeros((len(mean), len(mean))))
-    form = _quadratic(blank, layers, slowness, weights)
-    left = [
-        _centred(values, weight) - _centred(form.values(layer.features), weight)
-        for layer, values, weight in zip(layers, slowness, weights, strict=True)
-    ]
-    table = np.concatenate([tree_features(layer.features, layer.extents) for layer in layers])
-    data = xgboost.DMatrix(table, np.concatenate(left), weight=np.concatenate(weights))
-    space, isa, names, extents = layers[0].kind
-    return TemplatePrior(space, isa, names, extents, form, heaps(xgboost.train(TREES, data, ROUNDS)))
+    space, names, extents = layers[0].kind
+    basis = Basis(features.mean(axis=0), np.maximum(features.std(axis=0), 1e-6))
+    width, terms = len(names), len(names) * (len(names) + 3) // 2
+    no_trees = Trees(np.zeros((1, 1), np.int16), np.full((1, 1), np.inf, np.float32), np.zeros((1, 1), np.float32))
+    blank = TemplatePosterior(space, names, extents, basis, np.zeros(terms), np.eye(terms), FIRST_SPREAD, no_trees)
+    variances = basis.diagonal(FIRST_WEIGHTS)
+    for _ in range(2):
+        weights, covariances = _machines(blank, machines, variances)
+        blank = replace(blank, spread=_spreads(blank, machines, weights))
+        squares = np.mean([weights[kind] ** 2 + np.diag(covariances[kind]) for kind in machines], axis=0)
+        variances = np.repeat([squares[:width].mean(), squares[width:].mean()], [width, terms - width])
+    weights, covariances = _machines(blank, machines, variances)
+    trees = _trees(blank, machines, weights)
+    return {
+        kind: replace(blank, weights=weights[kind], root=np.linalg.cholesky(covariances[kind]), trees=trees)
+        for kind in weights
+    }
+
+
+def _machines(
+    blank: TemplatePosterior, machines: Mapping[str, Sequence[Layer]], variances: Floats
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Means and covariances of w + u by machine, those of ``UNRECORDED`` too; ``variances`` (p,) are those of w."""
+    shared, own = np.diag(variances), np.diag(blank.basis.diagonal(MACHINE_SPREAD))
+    count, terms = len(machines), len(variances)
+    prior = np.kron(np.ones((count, count)), shared) + np.kron(np.eye(count), own)
+    inverse, precision, pull = np.linalg.inv(prior), np.zeros_like(prior), np.zeros(len(prior))
+    for place, layers in enumerate(machines.values()):
+        part = slice(place * terms, (place + 1) * terms)
+        for layer in layers:
+            more, towards = blank.evidence(layer.rows)
+            precision[part, part] += more
+            pull[part] += towards
+    covariance = np.linalg.inv(inverse + precision)
+    mean = covariance @ pull
+    gain = np.kron(np.ones((1, count)), shared) @ inverse
+    means = dict(zip(machines, mean.reshape(count, terms), strict=True))
+    spans = [slice(place * terms, (place + 1) * terms) for place in range(count)]
+    covariances = {kind: covariance[span, span] for kind, span in zip(machines, spans, strict=True)}
+    unknown = shared + own - gain @ (prior - covariance) @ gain.T
+    return {**means, UNRECORDED: gain @ mean}, {**covariances, UNRECORDED: 0.5 * (unknown + unknown.T)}
+
+
+def _spreads(
+    blank: TemplatePosterior, machines: Mapping[str, Sequence[Layer]], weights: Mapping[str, Floats]
+) -> Spread:
+    """The spreads of the largest marginal likelihood of some layers, given the machines' ``weights``."""
+    rows = [(weights[kind], layer.rows) for kind, layers in machines.items() for layer in layers]
+    some = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))[:SOME]]
+
+    def spread(logs: Floats) -> Spread:
+        linear, products, residual, length, noise = map(float, np.exp(logs))
+        return Spread(MACHINE_SPREAD, (linear, products), residual, length, noise)
+
+    def surprise(logs: Floats) -> float:
+        candidate, found = replace(blank, spread=spread(logs)), 0.0
+        for mean, told in some:
+            root = np.linalg.cholesky(candidate.own_covariance(told.features))
+            apart = np.linalg.solve(root, -bend(told.scores) - candidate.basis.terms(told.features) @ mean)
+            found += float(np.log(np.diag(root)).sum() + 0.5 * apart @ apart)
+        return found
+
+    known = blank.spread
+    start = np.log([*known.task, known.residual, known.length, known.noise])
+    options = {"maxfev": STEPS, "xatol": 0.05, "fatol": 0.5}
+    return spread(minimize(surprise, start, method="Nelder-Mead", options=options).x)
+
+
+def _trees(blank: TemplatePosterior, machines: Mapping[str, Sequence[Layer]], weights: Mapping[str, Floats]) -> Trees:
+    """What the linear part leaves over on all machines, layers centred."""
+    tables, left = [], []
+    for kind, layers in machines.items():
+        for layer in layers:
+            over = -bend(layer.rows.scores) - blank.basis.terms(layer.features) @ weights[kind]
+            tables.append(tree_features(layer.features, layer.extents))
+            left.append(over - over.mean())
+    return heaps(xgboost.train(TREES, xgboost.DMatrix(np.concatenate(tables), np.concatenate(left)), ROUNDS))
 
 
 def heaps(booster: xgboost.Booster) -> Trees:
@@ -206,47 +290,28 @@ def heaps(booster: xgboost.Booster) -> Trees:
     return made
 
 
-def _centred(values: Floats, weight: Floats) -> Floats:
-    """A layer's values less their mean: a prior orders the configs of one task, whatever its level."""
-    return np.asarray(values - np.average(values, weights=weight))
-
-
-def _quadratic(
-    blank: QuadraticForm, layers: Sequence[Layer], slowness: Sequence[Floats], weights: Sequence[Floats]
-) -> QuadraticForm:
-    """The form that fits best by ridge regression, layers centred."""
-    left, right = np.triu_indices(len(blank.mean))
-
-    def terms(layer: Layer) -> Floats:
-        z = np.clip((layer.features - blank.mean) / blank.scale, -FARTHEST, FARTHEST)
-        return np.concatenate([z, z[:, left] * z[:, right]], axis=1)
-
-    tables = [terms(layer) for layer in layers]
-    rows = np.concatenate([table - table.mean(axis=0) for table in tables])
-    wanted = np.concatenate([values - values.mean() for values in slowness])
-    weight = np.concatenate(weights)[:, None]
-    solved = np.linalg.solve(rows.T @ (rows * weight) + RIDGE * np.eye(rows.shape[1]), rows.T @ (wanted * weight[:, 0]))
-    products = np.zeros_like(blank.products)
-    products[left, right] = solved[len(blank.mean) :]
-    return QuadraticForm(blank.mean, blank.scale, solved[: len(blank.mean)], products)
-
-
-def by_kind(layers: Iterable[Layer]) -> dict[tuple[str, str], list[Layer]]:
-    """Template and instruction set → the layers of the most frequent kind."""
-    found: dict[tuple[str, str], list[Layer]] = {}
+def by_kind(layers: Iterable[Layer]) -> dict[str, dict[str, list[Layer]]]:
+    """Template → instruction set → the layers of the template's most frequent kind."""
+    found: dict[str, list[Layer]] = {}
     for layer in layers:
-        found.setdefault((layer.space.split("/")[0], layer.isa), []).append(layer)
-    most = {key: Counter(layer.kind for layer in own).most_common(1)[0][0] for key, own in sorted(found.items())}
-    return {key: [layer for layer in found[key] if layer.kind == kind] for key, kind in most.items()}
+        found.setdefault(layer.space.split("/")[0], []).append(layer)
+    kinds: dict[str, dict[str, list[Layer]]] = {}
+    for template, own in sorted(found.items()):
+        most = Counter(layer.kind for layer in own).most_common(1)[0][0]
+        kinds[template] = {}
+        for layer in own:
+            if layer.kind == most:
+                kinds[template].setdefault(layer.isa, []).append(layer)
+    return kinds
 
 
-def shares(prior: TemplatePrior, layers: Iterable[Layer]) -> str:
-    """Cells of a table: layers, then the shares of the first guess, of the prior's favourite and of its best of 3."""
+def shares(posterior: TemplatePosterior, layers: Iterable[Layer]) -> str:
+    """Cells of a table: layers, then the shares of the first guess, of the posterior's favourite and its best of 3."""
     rows = []
     for layer in layers:
-        if layer.first is None or layer.kind != (prior.space, prior.isa, prior.names, prior.extents):
+        if layer.first is None or layer.kind != (posterior.space, posterior.names, posterior.extents):
             continue
-        order = np.argsort(prior.slowness(layer.features, layer.extents), kind="stable")
+        order = np.argsort(posterior.slowness(layer.features, layer.extents), kind="stable")
         took = layer.latency_s
         rows.append((took.min(), took[layer.first], took[order[0]], took[order[:3]].min()))
     if not rows:
@@ -256,6 +321,41 @@ def shares(prior: TemplatePrior, layers: Iterable[Layer]) -> str:
     means = np.exp(np.log(ratios).mean(axis=0))
     weighted = table[:, 0].sum() / table[:, 1:].sum(axis=0)
     return f"{len(rows)} | " + " | ".join(f"{a:.1%}, {b:.1%}" for a, b in zip(means, weighted, strict=True))
+
+
+def held(posterior: TemplatePosterior, layers: Iterable[Layer], own: int) -> str:
+    """Cells of a table: how often intervals of each of ``LEVELS`` hold the other configs of a layer.
+
+    Args:
+        own: configs of the layer that were measured before; a task's level is taken from them, so at least one.
+    """
+    rng, means, stds, truths = np.random.default_rng(0), [], [], []
+    for layer in layers:
+        order = rng.permutation(len(layer.latency_s))
+        known, asked = order[:own], order[own:]
+        shared = posterior.basis.terms(layer.features) @ posterior.root
+        covariance = posterior.own_covariance(layer.features) + shared @ shared.T
+        expected, taken = posterior.slowness(layer.features, layer.extents), -bend(layer.rows.scores)
+        gain = np.linalg.solve(covariance[np.ix_(known, known)], covariance[np.ix_(known, asked)]).T
+        means.append(expected[asked] + gain @ (taken[known] - expected[known]))
+        left = np.diag(covariance)[asked] - (gain * covariance[np.ix_(asked, known)]).sum(axis=1)
+        stds.append(np.sqrt(left))
+        truths.append(taken[asked])
+    prediction, truth = Prediction(np.concatenate(means), np.concatenate(stds)), np.concatenate(truths)
+    error = float(np.sqrt(np.mean((prediction.mean - truth) ** 2)))
+    return " | ".join(f"{coverage(prediction, truth, level):.0%}" for level in LEVELS) + f" | {error:.3f}"
+
+
+def calibrate() -> None:
+    """Print the coverage of intervals on tasks and machines that were left out of the fit."""
+    print("| template | left out | known configs | 50 % | 80 % | 95 % | rms error |\n|---|---|---|---|---|---|---|")
+    for template, machines in by_kind(recorded()).items():
+        part = fitted({isa: [x for n, x in enumerate(own) if n % 3] for isa, own in machines.items()})
+        for isa, own in machines.items():
+            alone = fitted({other: layers for other, layers in machines.items() if other != isa})[UNRECORDED]
+            for count in (1, 4, 16):
+                print(f"| {template} | tasks of {isa} | {count} | {held(part[isa], own[::3], count)} |", flush=True)
+                print(f"| {template} | all of {isa} | {count} | {held(alone, own, count)} |", flush=True)
 
 
 def record(seconds: float, seed: int) -> None:
@@ -285,7 +385,7 @@ def recorded() -> list[Layer]:
 def main() -> None:
     """See above."""
     parser = argparse.ArgumentParser(prog="python -m research.prior", description=__doc__)
-    parser.add_argument("stage", choices=("record", "train", "judge"))
+    parser.add_argument("stage", choices=("record", "train", "judge", "calibrate"))
     parser.add_argument("logs", nargs="*", type=Path)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=0, help="of the first network to record")
@@ -293,18 +393,29 @@ def main() -> None:
     if options.stage == "record":
         record(options.seconds, options.seed)
     elif options.stage == "train":
-        for (template, isa), layers in by_kind(recorded()).items():
+        for template, machines in by_kind(recorded()).items():
             FOLDER.mkdir(exist_ok=True)
-            save_prior(FOLDER / f"{template}-{isa}.npz", fitted(layers))
-            print(f"{template}, {isa}: {len(layers)} layers, {sum(len(layer.latency_s) for layer in layers)} configs")
+            save_posteriors(FOLDER / f"{template}.npz", fitted(machines))
+            for isa, layers in machines.items():
+                configs = sum(len(layer.latency_s) for layer in layers)
+                print(f"{template}, {isa}: {len(layers)} layers, {configs} configs")
+    elif options.stage == "calibrate":
+        calibrate()
     else:
-        print("| template | judged on | tasks | first guess | prior's first | of 3 |\n|---|---|---|---|---|---|")
-        for (template, isa), layers in by_kind(recorded()).items():
+        print("| template | judged on | tasks | first guess | posterior's first | of 3 |\n|---|---|---|---|---|---|")
+        others = [layer for path in options.logs for layer in layers_of(path)]
+        for template, machines in by_kind(recorded()).items():
             for fold in range(3):
-                prior = fitted([layer for number, layer in enumerate(layers) if number % 3 != fold])
-                print(f"| {template}, {isa} | random layers, fold {fold + 1} | {shares(prior, layers[fold::3])} |")
-            others = [layer for path in options.logs for layer in layers_of(path)]
-            print(f"| {template}, {isa} | other models | {shares(fitted(layers), others)} |", flush=True)
+                part = {isa: [x for n, x in enumerate(own) if n % 3 != fold] for isa, own in machines.items()}
+                for isa, posterior in fitted(part).items():
+                    if isa != UNRECORDED:
+                        judged = shares(posterior, machines[isa][fold::3])
+                        print(f"| {template}, {isa} | random layers, fold {fold + 1} | {judged} |", flush=True)
+            for isa, own in machines.items():
+                left = {other: layers for other, layers in machines.items() if other != isa}
+                print(f"| {template}, {isa} | machine left out | {shares(fitted(left)[UNRECORDED], own)} |", flush=True)
+            for isa, posterior in fitted(machines).items():
+                print(f"| {template}, {isa} | other models | {shares(posterior, others)} |", flush=True)
 
 
 if __name__ == "__main__":

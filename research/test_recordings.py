@@ -41,7 +41,7 @@ def test_reading_and_replaying_needs_neither_tvm_nor_a_compiler() -> None:
         "import sys\n"
         "from autotune.cli.main import main\n"
         f"assert main(['replay', {str(TRACES / 'softmax.npz')!r}, '--searcher', 'adaptive,random', '--allocator',\n"
-        "             'expected-cut', '--evaluator', 'adaptive', '--seeds', '1', '--processes', '1']) == 0\n"
+        "             'share-per-second', '--evaluator', 'adaptive', '--seeds', '1', '--processes', '1']) == 0\n"
         "assert not {'tvm', 'onnx', 'onnxruntime'} & set(sys.modules)\n"
     )
     nothing = {"PATH": "", "PYTHONPATH": str(ROOT)}
@@ -53,7 +53,7 @@ def test_the_example_of_the_page_is_compared(tmp_path: Path) -> None:
     (program,) = blocks(PAGE, "python")
     (tmp_path / "mine.py").write_text(program)
     trace = str(TRACES / "softmax.npz")
-    names = ["--searcher", "adaptive,mine:Nearby", "--allocator", "expected-cut,mine:Slowest", "--seeds", "1"]
+    names = ["--searcher", "adaptive,mine:Nearby", "--allocator", "share-per-second,mine:Slowest", "--seeds", "1"]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     command = [sys.executable, "-m", "autotune", "replay", trace, *names]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ import pytest
 from autotune.artifact.make_plan import UNTUNED
 from autotune.tuning.job import FINAL, STAGE
 from research.kept_runs import KeptRun, collected, kept_runs, write_run
-from research.until import RULES, SHARES, statements, summary
+from research.until import SHARES, chosen_factor, looks, most_misses, stop, summary
 from schedules.lower import BASELINE
 from tests.tuning_logs_tests.samples import KEY, failed, timed
 from tuning_logs.sql_store import open_log
@@ -47,28 +47,31 @@ def test_what_was_left_is_what_the_best_turned_out_to_take(tmp_path: Path, best_
     run = keep(tmp_path, best_s)
     assert (run.model, run.made) == ("m", "today")
     assert [len(task.latencies_s) for task in run.tasks.values()] == [2 * PER_RUN]
-    found = [one for one in statements(run) if one.now_s <= PER_RUN]
+    found = [one for one in looks(run) if one.now_s <= PER_RUN]
     assert found
     for one in found:
-        assert one.realised == pytest.approx(1.0 - best_s / 1e-3)
-        assert one.time == one.now_s / (2 * PER_RUN)
-        assert one.low <= one.high
-        assert getattr(one, RULES[one.rule].replace("share", "expected")) < one.asked
+        assert one.left == pytest.approx(1.0 - best_s / 1e-3)
+        assert one.time == pytest.approx(one.now_s / (2 * PER_RUN))
 
 
-def test_a_run_stops_later_the_less_is_asked_and_by_the_upper_end(tmp_path: Path) -> None:
-    run = keep(tmp_path, 1.0e-3)
-    stops = {(one.rule, one.asked): one.now_s for one in statements(run)}
-    for rule in RULES:
-        moments = [stops[rule, share] for share in sorted(SHARES, reverse=True) if (rule, share) in stops]
-        assert moments == sorted(moments)
-    assert all(now_s >= stops["mean", share] for (rule, share), now_s in stops.items() if rule == "high")
+def test_a_run_stops_later_the_less_is_asked_and_the_larger_the_factor(tmp_path: Path) -> None:
+    seen = [*looks(keep(tmp_path, 1.0e-3))]
+    moments = [stop(seen, share).now_s for share in sorted(SHARES, reverse=True)]
+    assert moments == sorted(moments)
+    assert stop(seen, 0.05, 1.0).now_s < stop(seen, 0.05, 4.0).now_s
 
 
 def test_a_summary_counts_who_left_more_than_asked(tmp_path: Path) -> None:
-    run = keep(tmp_path, 0.9e-3)
-    found = [one for one in statements(run) if (one.rule, one.asked) == ("high", 0.05)]
-    assert "1 of 1 runs stop" in summary(found, 1)
-    assert "10.0% realised" in summary(found, 1)
-    assert summary(found, 1).endswith("100% left more than asked")
-    assert summary([], 1) == "no run stops"
+    seen = [[*looks(keep(tmp_path, 0.9e-3))]]
+    assert "1 of 1 runs leave more than asked (at most 100% of runs)" in summary(seen, 0.05)
+    assert "10.0% at most" in summary(seen, 0.05)
+
+
+def test_a_factor_needs_enough_runs_without_a_miss(tmp_path: Path) -> None:
+    seen = [*looks(keep(tmp_path, 1.0e-3))]
+    assert most_misses(0, 22) < 0.1 < most_misses(0, 21)
+    assert chosen_factor([seen] * 21) is None
+    assert chosen_factor([seen] * 22) == pytest.approx(0.55)
+    (tmp_path / "bad").mkdir()
+    bad = [*looks(keep(tmp_path / "bad", 0.9e-3))]
+    assert chosen_factor([*[seen] * 90, *[bad] * 20]) is None

@@ -1,142 +1,112 @@
-"""``python -m research.until [FOLDER]``: is the remaining gain that a run states right when it stops by it?
+"""``python -m research.until [FOLDER…]``: how many runs would leave more than they were asked when they stop.
 
-The folder, ``research/runs`` if none is given, holds what ``python -m tests.zoo --keep`` left of runs that ended
-by themselves and went on to the end of their budget. Each is gone through slot by slot, and what the certificate
-says after each is compared with what came of the model until the end: the weighted sum over its tasks of the fastest
-config tried, by the timing of the finalists in turn. So a run is judged at the moment when it would stop, for several
-shares asked, by the expected gain (``mean``) and by the upper end of its interval (``high``, as ``--until`` does).
+The folders, ``research/runs`` and its ``confirmed`` if none is given, hold what ``python -m tests.zoo --keep`` left of
+runs that ended by themselves and went on to the end of their budget. Their slots are dealt anew by the default
+allocator (``research.kept_allocation``). Each run stops at the first moment when the remaining gain
+(``search/allocators/remaining.py``) is below the share asked, and is a *miss* if later trials brought more than that.
+
+The bound's factor is chosen by risk control (Learn then Test, a fixed sequence of factors from large to small): the
+least whose misses are at most 10 % of runs with 90 % confidence by Clopper and Pearson's interval, at every share.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import beta
 
-from research.kept_runs import FOLDER, KeptRun, KeptTask, kept_runs
-from search.allocators.allocation import TaskState
-from search.allocators.remaining import RemainingGain
-from search.allocators.stopping import Limits, credible_bound_s, every_task_tried
+from research.kept_allocation import dealt, end_s, searches
+from research.kept_runs import FOLDER, KeptRun, kept_runs
+from search.allocators.allocator_catalog import DEFAULT_ALLOCATOR, make_allocator
+from search.allocators.remaining import GAIN_FACTOR, remaining_gain
+from search.allocators.stopping import Limits, every_task_tried
 
 SHARES = (0.05, 0.03, 0.02, 0.01)
-RULES = {"mean": "share", "high": "high"}
-"""By what a run may stop → the field of the statement."""
+MOST_MISSES, CONFIDENCE = 0.1, 0.9
+FACTORS = np.arange(8.0, 0.5, -0.05)
 
 
 @dataclass(frozen=True)
-class Statement:
-    """What was stated when a run would stop and what came, as shares of the model's latency then.
+class Look:
+    """A moment after a slot.
 
     Attributes:
-        model: its name.
-        rule: by which it stops.
-        asked: what the run was to end at.
-        time: the moment over the whole time of tuning.
-        now_s: seconds of tuning until it.
-        expected, low, high: as stated, the interval at 80 %.
-        realised: what all later trials brought.
+        now_s: seconds of tuning so far.
+        time: the same over all of the run's.
+        stated: the remaining gain as a share of the model's latency, by the shipped factor.
+        left: what all later trials brought, as a share of the model's latency.
     """
 
-    model: str
-    rule: str
-    asked: float
-    time: float
     now_s: float
-    expected: float
-    low: float
-    high: float
-    realised: float
+    time: float
+    stated: float
+    left: float
 
 
-def statements(run: KeptRun) -> Iterator[Statement]:
-    """Those of one kept run; nothing is stated before every task was tried."""
-    certificate = RemainingGain(np.random.default_rng(0), Limits())
-    asked = {rule: sorted(SHARES, reverse=True) for rule in RULES}
-    states = {key: _state(key, task, 0, False) for key, task in run.tasks.items()}
-    end_s = run.slots[-1].elapsed_s
-    for slot in run.slots:
-        states[slot.key] = _state(slot.key, run.tasks[slot.key], slot.trials, slot.exhausted)
-        certificate.observe([*states.values()])
-        if not every_task_tried([*states.values()]):
-            continue
-        facts = certificate.estimate([*states.values()]).to_data()
-        for rule, field in RULES.items():
-            while asked[rule] and facts[field] < asked[rule][0]:
-                stated = facts["share"], facts["low"], facts["high"]
-                left = _left(run.tasks, {key: state.trials for key, state in states.items()})
-                now_s = slot.elapsed_s
-                yield Statement(run.model, rule, asked[rule].pop(0), now_s / end_s, now_s, *stated, left)
+def looks(run: KeptRun) -> Iterator[Look]:
+    """Those of one kept run from when every task was tried, and its end, when nothing is left."""
+    found, limits = searches(run), Limits()
+    all_s = sum(float(search.cost_s.sum()) for search in found.values())
+    final_s = end_s(found)
+    for moment in dealt(found, make_allocator(DEFAULT_ALLOCATOR, np.random.default_rng(0))):
+        if every_task_tried(moment.states):
+            stated = remaining_gain(moment.states, limits).high_share
+            left = 1.0 - final_s / moment.latency_s
+            yield Look(moment.now_s, moment.now_s / all_s, stated, left)
+    yield Look(all_s, 1.0, 0.0, 0.0)
 
 
-def _state(key: str, task: KeptTask, count: int, exhausted: bool) -> TaskState:
-    tried = tuple(task.latencies_s[:count])
-    bound_s = credible_bound_s(task.bound_s, tried)
-    return TaskState(key, task.template, task.weight, 0, bound_s, tried, (0.0,) * len(tried), exhausted)
+def stop(seen: Sequence[Look], asked: float, factor: float = GAIN_FACTOR) -> Look:
+    """Return the first look whose remaining gain, by ``factor``, is below ``asked``."""
+    return next(look for look in seen if look.stated * factor / GAIN_FACTOR < asked)
 
 
-def _left(tasks: Mapping[str, KeptTask], counts: Mapping[str, int]) -> float:
-    """What all trials after the first ``counts`` brought, as a share of the weighted sum of the tasks' best.
-
-    Tasks without a valid trial by then are left out.
-    """
-    now_s = {key: _best_s(tasks[key], count) for key, count in counts.items() if count}
-    valid = [key for key, best_s in now_s.items() if np.isfinite(best_s)]
-    end_s = sum(tasks[key].weight * _best_s(tasks[key], len(tasks[key].latencies_s)) for key in valid)
-    return 1.0 - end_s / sum(tasks[key].weight * now_s[key] for key in valid)
+def most_misses(misses: int, runs: int) -> float:
+    """Return the upper end of Clopper and Pearson's one-sided interval for the share of misses."""
+    return 1.0 if misses == runs else float(beta.ppf(CONFIDENCE, misses + 1, runs - misses))
 
 
-def _best_s(task: KeptTask, count: int) -> float:
-    """What the best of the first ``count`` trials of a task takes.
-
-    Timings of different minutes differ by up to 30 % on a shared machine, so finalists, which had their turns together,
-    are compared by that timing, which is the last of each. Only where none of the first ``count`` trials was a
-    finalist, the search's own timing counts, and no less than what the best finalist takes. Infinite if every trial
-    failed.
-    """
-    seen_s, true_s = (
-        np.array([np.inf if one is None else one for one in timed], dtype=np.float64)
-        for timed in (task.latencies_s, task.true_s)
-    )
-    finals_s = np.where(true_s != seen_s, true_s, np.inf)
-    best_s = float(finals_s[:count].min())
-    if np.isfinite(best_s):
-        return best_s
-    least_s = float(finals_s.min())
-    seen = float(seen_s[:count].min())
-    return max(seen, least_s) if np.isfinite(least_s) else seen
+def chosen_factor(runs: Sequence[Sequence[Look]]) -> float | None:
+    """Return the factor by risk control; None if even the largest has too many misses."""
+    chosen = None
+    for factor in FACTORS:
+        stops = [[stop(seen, asked, factor).left > asked for seen in runs] for asked in SHARES]
+        if any(most_misses(sum(missed), len(runs)) > MOST_MISSES for missed in stops):
+            break
+        chosen = float(factor)
+    return chosen
 
 
-def main() -> None:
-    """Print a line for every rule and share."""
-    parser = argparse.ArgumentParser(prog="python -m research.until", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
-    runs = list(kept_runs(parser.parse_args().folder))
-    for made, count in sorted(Counter(run.made for run in runs).items()):
-        print(f"{count} of {made}")
-    found = [one for run in runs for one in statements(run)]
-    for rule in RULES:
-        for share in SHARES:
-            print(summary([one for one in found if (one.rule, one.asked) == (rule, share)], len(runs)), flush=True)
-
-
-def summary(found: Sequence[Statement], runs: int) -> str:
-    """A line on statements of one rule and share."""
-    if not found:
-        return "no run stops"
-    realised = np.array([one.realised for one in found])
-    low, high = (np.array([getattr(one, edge) for one in found]) for edge in ("low", "high"))
-    more = float(np.mean(realised > found[0].asked))
+def summary(runs: Sequence[Sequence[Look]], asked: float, factor: float = GAIN_FACTOR) -> str:
+    """Return a line on how ``runs`` stop by one share."""
+    ends = [stop(seen, asked, factor) for seen in runs]
+    misses = sum(end.left > asked for end in ends)
     return (
-        f"until {found[0].asked:.0%} by {found[0].rule}: {len(found)} of {runs} runs stop, after "
-        f"{np.median([one.now_s for one in found]):.1f} s and {np.mean([one.time for one in found]):.0%} of the time; "
-        f"{np.mean([one.expected for one in found]):.1%} expected, {realised.mean():.1%} realised (most "
-        f"{realised.max():.1%}); {np.mean((low <= realised) & (realised <= high)):.0%} in the 80 % interval, "
-        f"{np.mean(realised < low):.0%} below, {np.mean(realised > high):.0%} above; {more:.0%} left more than asked"
+        f"until {asked:.0%}: after {np.median([end.now_s for end in ends]):.1f} s and "
+        f"{np.mean([end.time for end in ends]):.0%} of the time; {misses} of {len(runs)} runs leave more than asked "
+        f"(at most {most_misses(misses, len(runs)):.0%} of runs); {np.mean([end.left for end in ends]):.1%} left in "
+        f"the mean, {max(end.left for end in ends):.1%} at most"
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print how the runs stop, and which factor each folder and all of them choose."""
+    parser = argparse.ArgumentParser(prog="python -m research.until", description=__doc__)
+    parser.add_argument("folders", type=Path, nargs="*", default=[FOLDER, FOLDER / "confirmed"])
+    by_folder = [[*kept_runs(folder)] for folder in parser.parse_args(arguments).folders]
+    for made, count in sorted(Counter(run.made for runs in by_folder for run in runs).items()):
+        print(f"{count} of {made}")
+    seen = [[[*looks(run)] for run in runs] for runs in by_folder]
+    every = [one for group in seen for one in group]
+    for group in [*seen, every]:
+        print(f"\n{len(group)} runs choose {chosen_factor(group)}; with {GAIN_FACTOR}:")
+        for asked in SHARES:
+            print(summary(group, asked), flush=True)
 
 
 if __name__ == "__main__":

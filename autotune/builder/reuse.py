@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.builder.shipped_priors import shipped_prior
+from autotune.builder.shipped_posteriors import shipped_posterior
 from autotune.importer.foreign_programs import ForeignPrograms
-from costmodels.template_prior import TemplatePrior, in_turns, likely
+from costmodels.posterior import TemplatePosterior, in_turns, likely
 from schedules.config import Config
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
-from search.searchers.searcher import Result
+from search.searchers.searcher import Siblings
+from search.searchers.siblings import posterior_of, sibling_rows
 from search.searchers.transfer import transferred
 from tuning_logs.record import RecordKey
 from tuning_logs.similarity import Nearness, Neighbour, Neighbourhood, Signature
@@ -19,8 +20,6 @@ from tuning_logs.sql_store import TuningLog
 
 FIRST = 3
 """Configs taken over as first candidates. Heuristic: the best of the nearest tasks mostly agree with each other."""
-
-Prior = tuple[tuple[Space, tuple[Result, ...]], ...]
 
 
 class Reuse:
@@ -37,6 +36,7 @@ class Reuse:
         self._targets = {**log.targets(), target.fingerprint: target}
         self._programs = ForeignPrograms()
         self._spaces: dict[RecordKey, tuple[Space, frozenset[Config]] | None] = {}
+        self._posteriors: dict[tuple[str, tuple[str, ...], frozenset[RecordKey]], TemplatePosterior | None] = {}
         self._neighbourhood = Neighbourhood(log, self._signature, self._targets)
 
     def near(self, task: Task, key: RecordKey) -> Nearness:
@@ -44,21 +44,31 @@ class Reuse:
         return self._neighbourhood.near(key, Signature(task.shapes, task.dtypes))
 
     def guided(self, space: Space, nearness: Nearness) -> Space:
-        """``space`` with the best configs of the nearest tasks, and what the shipped prior likes, among its first.
+        """``space`` with the best configs of the nearest tasks, and what the posterior likes, among its first.
 
-        Nearest tasks, prior and the template's own guesses take turns: the first slot then tries one of each.
+        Nearest tasks, posterior and the template's own guesses take turns: the first slot then tries one of each.
         """
         best = [config for rank in range(FIRST) for config in _ranked(nearness, rank)]
-        prior = self.template(space)
-        liked = likely(prior, space) if prior else ()
+        posterior = self.posterior(space, nearness)
+        liked = likely(posterior, space) if posterior else ()
         return replace(space, initial=in_turns(transferred(space, best, FIRST), liked, space.initial))
 
-    def template(self, space: Space) -> TemplatePrior | None:
-        """What the package knows of the template of ``space`` on machines like this one."""
-        return shipped_prior(space, self._target.isa)
+    def posterior(self, space: Space, nearness: Nearness) -> TemplatePosterior | None:
+        """What the package knows of the template of ``space`` on machines like this one, after the neighbours' results.
 
-    def prior(self, nearness: Nearness) -> Prior:
-        """The neighbours' results with their spaces, nearest first, as ``SearchContext.prior`` takes them."""
+        None if the template was never recorded: its neighbours are ``siblings`` of a search then. Tasks of a model
+        mostly have the same neighbours, so that one update serves them all.
+        """
+        shipped = shipped_posterior(space, self._target.isa)
+        if shipped is None:
+            return None
+        key = space.identity, space.feature_names, frozenset(neighbour.key for neighbour in nearness.used)
+        if key not in self._posteriors:
+            self._posteriors[key] = posterior_of(space, shipped, sibling_rows(space, self.siblings(nearness)))
+        return self._posteriors[key]
+
+    def siblings(self, nearness: Nearness) -> Siblings:
+        """The neighbours' results with their spaces, nearest first."""
         found = []
         for neighbour in nearness.used:
             known = self._space(neighbour)

@@ -75,7 +75,7 @@ def _flag_of(kind: str) -> str:
 NAMES = {
     "searcher": "adaptive, annealing, annealing-released, autotvm, bayesian, boosted, coordinate, evolutionary, random",
     "cost model": "boosted, extra-trees, forest, gaussian-process",
-    "allocator": "expected-cut, round-robin-paced, gradient, dynatune and others",
+    "allocator": "share-per-second, round-robin-paced, gradient, dynatune and others",
     "evaluator": "adaptive, cv, cv-released, fixed, time",
 }
 """Kind of strategy → its names for help. The catalogues load NumPy, which --help does not need."""
@@ -280,9 +280,8 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="1%|never",
-        help="Stop early when the remaining gain is below this share, by the upper end of its interval; default "
-        + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share)
-        + ".",
+        help="End before the budget does when the model's remaining gain, a bound that holds in 90 % of runs, is below "
+        "this; default " + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share) + ".",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed.")]

@@ -151,11 +151,12 @@ def _variation(values: Sequence[float]) -> float:
 class Adaptive:
     """Race the incumbent; a contender runs until its median is known well enough.
 
-    A run is disturbed only upwards (interrupts, other processes), so the least run bounds the latency from below. A
-    candidate whose least run stays above the incumbent by more than ``margins[n-1]`` after n runs is stopped. One run
-    stops it only if that took ``disturbance_s``: a short kernel that the system interrupts looks twenty times as slow,
-    and a good one would be lost. The others run until z standard errors of the median (from the median absolute
-    deviation, which is robust against disturbances) are within ``precision`` of it.
+    A run is disturbed only upwards (interrupts, other processes), so the least run bounds the undisturbed latency from
+    above, and comes nearer to it with every run. A candidate is stopped if its least of n runs is still above
+    ``margins[n-1]`` times the incumbent. That is evidence that it is slower, not a proof. One run stops it only if that
+    took ``disturbance_s``: a short kernel that the system interrupts looks twenty times as slow, and a good one would
+    be lost. The others run until z standard errors of the median (from the median absolute deviation, which is robust
+    against disturbances) are within ``precision`` of it.
 
     Attributes:
         margins: heuristic; they shrink with n because the least of several runs is nearer to the undisturbed time.

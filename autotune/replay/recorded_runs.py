@@ -17,11 +17,11 @@ from itertools import cycle
 
 import numpy as np
 
-from autotune.builder.shipped_priors import shipped_prior
+from autotune.builder.shipped_posteriors import shipped_posterior
 from autotune.measure.evaluator import CONFIRMATIONS, Evaluator, at_speed_of
 from autotune.measure.racing import in_turn
 from autotune.replay.trace import Trace
-from costmodels.template_prior import in_turns, likely
+from costmodels.posterior import in_turns, likely
 from schedules.config import Config
 from search.allocators.allocation import SLOT
 from search.searchers.searcher import Result, SearchContext, Searcher
@@ -55,14 +55,14 @@ class SearchRules:
 
 
 def context_of(trace: Trace, rng: np.random.Generator, cost_model: str = SearchRules.cost_model) -> SearchContext:
-    """What a searcher knows in a run with an empty log: the first guesses and the shipped prior of the template."""
+    """What a searcher knows in a run with an empty log: the first guesses and the shipped posterior of the template."""
     space = replace(trace.space, initial=first_guesses(trace))
-    return SearchContext(space, rng, cost_model, template=shipped_prior(trace.space, trace.isa))
+    return SearchContext(space, rng, cost_model, template=shipped_posterior(trace.space, trace.isa))
 
 
 def first_guesses(trace: Trace) -> tuple[Config, ...]:
-    """What a run with an empty log tries first: what the template's prior likes and the template's own, in turns."""
-    template = shipped_prior(trace.space, trace.isa)
+    """What a run with an empty log tries first: what the posterior likes and the template's own, in turns."""
+    template = shipped_posterior(trace.space, trace.isa)
     return in_turns(likely(template, trace.space) if template else (), trace.space.initial)
 
 

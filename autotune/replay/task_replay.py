@@ -24,9 +24,8 @@ from costmodels.cost_model_catalog import make_cost_model
 from costmodels.metrics import Quality, assess
 from costmodels.surrogate import bend
 from schedules.config import Config
-from search.searchers.searcher import Result, Searcher
+from search.searchers.searcher import Result, Searcher, Siblings
 from search.searchers.searcher_catalog import make_searcher
-from search.searchers.warm_restart import SiblingResults
 
 WITHIN = (0.02, 0.05)
 """A chosen config slower than the best by more than this share is a wrong choice."""
@@ -92,7 +91,7 @@ def search(
     seed: int,
     rules: SearchRules,
     near: Sequence[float],
-    siblings: SiblingResults = (),
+    siblings: Siblings = (),
     guesses: Sequence[Config] = (),
 ) -> SearchOutcome:
     """Search until a config within every factor of ``near`` of the best was measured, or all trials are used up.
@@ -102,7 +101,7 @@ def search(
     """
     bench = ReplayBench(trace, make_evaluator(rules.evaluator), np.random.default_rng([seed, 1]))
     context = context_of(trace, np.random.default_rng([seed, 2]), rules.cost_model)
-    context = replace(context, space=replace(trace.space, initial=()), prior=tuple(siblings))
+    context = replace(context, space=replace(trace.space, initial=()), siblings=siblings)
     began = time.perf_counter()
     searcher: Searcher = _Guessing(make_searcher(rules.searcher, context), guesses)
     thinking_s = time.perf_counter() - began
@@ -147,7 +146,7 @@ class _Guessing:
         self._own.tell(results)
 
 
-def sibling_results(trace: Trace, others: Sequence[Trace], rng: np.random.Generator, count: int = 32) -> SiblingResults:
+def sibling_results(trace: Trace, others: Sequence[Trace], rng: np.random.Generator, count: int = 32) -> Siblings:
     """``count`` results of every other task of the same template, as a log would hold them.
 
     The initial configs come first, then random ones.

@@ -20,9 +20,9 @@ from autotune.replay.recorded_runs import ReplayBench, SearchRules, context_of, 
 from autotune.replay.trace import Trace
 from search.allocators.allocation import TaskState, slot_trials
 from search.allocators.stopping import credible_bound_s
-from search.searchers.searcher import Result, Searcher
+from search.searchers.searcher import Result, Searcher, Siblings
 from search.searchers.searcher_catalog import make_searcher
-from search.searchers.warm_restart import SiblingResults, WarmRestart
+from search.searchers.warm_restart import WarmRestart
 
 OVERHEAD_S = 0.02
 """Seconds that a slot costs beside builds and runs. Heuristic, not measured."""
@@ -115,7 +115,7 @@ class Trajectories:
         results, _ = run_slot(self._searchers[index], self._benches[index], count)
         task.add(results, rules)
 
-    def _siblings(self, index: int, slots: int) -> SiblingResults:
+    def _siblings(self, index: int, slots: int) -> Siblings:
         """Results of the sibling tasks of task ``index`` after ``slots`` slots each."""
         template = self.tasks[index].trace.task.template
         found = []

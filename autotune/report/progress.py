@@ -18,7 +18,8 @@ from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDo
 from autotune.report.plain_text import escaped
 from schedules.task import Task
 from search.allocators.allocation import TaskState
-from search.allocators.gain import GainModel
+from search.allocators.remaining import remaining_gain
+from search.allocators.stopping import Limits
 
 PLAIN_EVERY_S = 5.0
 """Seconds between two lines where there is no terminal. Heuristic: some ten lines a minute."""
@@ -46,7 +47,6 @@ class RunSummary:
         self.measured = False
         self.now: SlotBegan | None = None
         self.reference: ReferenceTimed | None = None
-        self._gains = GainModel()
 
     def update(self, event: Event) -> None:
         """Take ``event`` into account."""
@@ -63,8 +63,6 @@ class RunSummary:
                 self._states[task.key] = state
                 self.failed += event.failed
                 self.measured = True
-        if isinstance(event, TuningBegan | SlotDone):
-            self._gains.observe(list(self._states.values()))
 
     @property
     def elapsed_s(self) -> float:
@@ -107,8 +105,8 @@ class RunSummary:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds that the budget left is expected to take off the model's latency."""
-        return self._gains.remaining_s(list(self._states.values()), self.left_s)
+        """Seconds that more tuning may take off the model's latency at most."""
+        return remaining_gain(list(self._states.values()), Limits()).high_s
 
     def headline(self) -> str:
         """Everything in one line."""
@@ -120,10 +118,10 @@ class RunSummary:
         return f"{self.elapsed_s:.1f} s of {self.budget_s:.0f} s: {self.trials} trials ({self.failed} failed){waiting}"
 
     def latencies(self) -> str:
-        """Latency of the model's kernels, of the reference engine, and what the time left is expected to cut."""
+        """Latency of the model's kernels, of the reference engine, and what more tuning may cut."""
         timed = self.reference
         beside = "" if timed is None else f" ({timed.name} {1e3 * timed.latency_s:.3f} ms)"
-        ahead = f", about {1e3 * self.remaining_s:.2g} ms still to gain" if self.left_s > 0 and self.measured else ""
+        ahead = f", at most {1e3 * self.remaining_s:.3f} ms more to gain" if self.left_s > 0 and self.measured else ""
         some = f" of {len(self.tasks) - self.untouched} of {len(self.tasks)} tasks" if self.untouched else ""
         return f"best kernels{some} {1e3 * self.kernels_s:.3f} ms{beside}{ahead}"
 

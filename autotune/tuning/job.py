@@ -14,8 +14,8 @@ from schedules.space import Space
 from schedules.task import Task
 from search.allocators.allocation import TaskState
 from search.allocators.stopping import credible_bound_s
-from search.searchers.searcher import Result, Searcher
-from search.searchers.warm_restart import SiblingResults, WarmRestart
+from search.searchers.searcher import Result, Searcher, Siblings
+from search.searchers.warm_restart import WarmRestart
 from tuning_logs.codec import MOST_SPENT_S
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
@@ -135,7 +135,7 @@ class Job:
             if record.provenance.get(STAGE) != FINAL:
                 self._add((record.config, record.measurement), wall_s(record))
 
-    def ask(self, count: int, siblings: SiblingResults = ()) -> list[Config]:
+    def ask(self, count: int, siblings: Siblings = ()) -> list[Config]:
         """Configs for the next slot; none if no untried config is left.
 
         Args:
@@ -211,7 +211,7 @@ class Job:
         self._spent.append(cost_s)
 
 
-def sibling_results(job: Job, jobs: Iterable[Job]) -> SiblingResults:
+def sibling_results(job: Job, jobs: Iterable[Job]) -> Siblings:
     """Spaces and results of the other ``jobs`` of the same template, nearest in operations first.
 
     Empty where they cannot change the searcher of ``job`` any more.

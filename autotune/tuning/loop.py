@@ -15,9 +15,8 @@ from autotune.host.interruption import Interruption
 from autotune.measure.measurer import Measurer
 from autotune.tuning.job import FINAL, Job, sibling_results
 from schedules.config import Config
-from search.allocators.allocation import Allocator, TaskState, slot_trials
-from search.allocators.gain import latency_share
-from search.allocators.remaining import RemainingGain, why_enough
+from search.allocators.allocation import Allocator, TaskState, latency_share, slot_trials
+from search.allocators.remaining import remaining_gain, why_enough
 from search.allocators.stopping import Limits, every_task_tried, why_run_done, why_task_done
 from tuning_logs.measurement import Measurement
 from tuning_logs.sql_store import TuningLog
@@ -31,11 +30,6 @@ CLOSE = 1.4
 to 6 % from pass to pass, and the best of many is the luckiest."""
 
 
-TASKS_OF_A_LOOK = 32
-"""Tasks up to which the certificate is asked after every slot; of n times as many, after every n-th. It takes 0.2 ms
-a task, so 35 ms of DenseNet-121's 200, and a slot of that model takes 110."""
-
-
 @dataclass
 class TuningLoop:
     """One run of the loop over the tasks of one program.
@@ -47,9 +41,7 @@ class TuningLoop:
             builders that have nothing to do save nothing. One of a task's first slot builds its untuned program.
         clock: seconds, monotonic.
         spent_s: seconds that earlier runs in the log have already spent on these tasks.
-        certificate: learns what slots bring and estimates what more of them would; None does without.
-        until: the run ends when the upper end of the remaining gain is below this share of the model's latency; 0 has
-            no such end.
+        until: the run ends when the remaining gain is below this share of the model's latency; 0 has no such end.
         interruption: checked before every slot.
     """
 
@@ -62,11 +54,9 @@ class TuningLoop:
     clock: Callable[[], float]
     observe: Observer
     spent_s: float = 0.0
-    certificate: RemainingGain | None = None
     until: float = 0.0
     interruption: Interruption = field(default_factory=Interruption)
     at_once: int = 1
-    _looks: int = field(default=0, init=False)
 
     def run(self) -> str:
         """Tune until a limit is reached; the reason, in words.
@@ -75,7 +65,6 @@ class TuningLoop:
             KeyboardInterrupt: on Ctrl-C; a slot that is being measured is lost.
         """
         began = self.clock()
-        self._recall()
         while True:
             self.interruption.check()
             slot = self.clock()
@@ -134,27 +123,11 @@ class TuningLoop:
                 results = list(zip(finalists, ranked, strict=True))
                 self.log.append(job.records(results, trial_s, FINAL, self.measurer.origins))
 
-    def _recall(self) -> None:
-        """Let the certificate see what the log knows slot by slot, as the runs that measured it did."""
-        if self.certificate is None:
-            return
-        states = [job.state for job in self.jobs.values() if job.state.trials]
-        done, most = 0, max((state.trials for state in states), default=0)
-        while done < most:
-            done += slot_trials(self.allocator.pace, done, self.batch)
-            self.certificate.observe([state.first(done) for state in states])
-
     def _why_enough(self, states: Sequence[TaskState]) -> str | None:
         """Why more tuning is not worth it; never before every task was tried."""
-        if self.certificate is None:
-            return None
-        self.certificate.observe(states)
         if not self.until or not every_task_tried(states):
             return None
-        self._looks += 1
-        if (self._looks - 1) % max(1, len(states) // TASKS_OF_A_LOOK):
-            return None
-        return why_enough(self.certificate.estimate(states), self.until)
+        return why_enough(remaining_gain(states, self.limits), self.until)
 
     def _count(self, job: Job) -> int:
         trials = job.state.trials

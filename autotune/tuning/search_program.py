@@ -26,7 +26,7 @@ from schedules.target import Target
 from schedules.task import Task
 from search.allocators.allocation import TaskState
 from search.allocators.allocator_catalog import make_allocator
-from search.allocators.remaining import Remaining, RemainingGain
+from search.allocators.remaining import Remaining, remaining_gain
 from search.allocators.stopping import Limits
 from search.searchers.searcher import SearchContext
 from search.searchers.searcher_catalog import make_searcher
@@ -88,7 +88,7 @@ class SearchOutcome:
     Attributes:
         reason: why it ended, in words.
         interrupted: by Ctrl-C.
-        remaining: what more trials would bring; None if nothing is known.
+        remaining: bound of what more tuning would bring.
         before, after: state of every tunable task, in order.
         jobs: task key → its history.
         roofline: bounds of the machine that measured.
@@ -144,7 +144,6 @@ def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
     _announce(jobs.values(), measurer)
     interruption = Interruption()
     limits = Limits(budget_s=options.seconds * (1.0 - SETTLING_SHARE), trials=options.trials)
-    certificate = RemainingGain(np.random.default_rng([options.seed, 1]), limits)
     loop = TuningLoop(
         jobs,
         make_allocator(options.allocator, np.random.default_rng(options.seed)),
@@ -155,7 +154,6 @@ def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
         time.perf_counter,
         observe,
         options.seconds - left_s,
-        certificate,
         options.enough,
         interruption,
         measurer.at_once,
@@ -173,7 +171,7 @@ def search_program(request: SearchRequest, observe: Observer) -> SearchOutcome:
     except KeyboardInterrupt:
         interrupted, reason = True, "interrupted"
     after = _states(jobs)
-    remaining = certificate.estimate(after)
+    remaining = remaining_gain(after, limits)
     observe(TuningEnded(reason))
     compile_s, measure_s = measurer.compile_s - before_s[0], measurer.measure_s - before_s[1]
     search_s = time.perf_counter() - began - compile_s - measure_s
@@ -228,8 +226,9 @@ def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: i
     if reuse is None:
         return context
     nearness = reuse.near(kernel.task, kernel.key)
-    guided, template = reuse.guided(kernel.space, nearness), reuse.template(kernel.space)
-    return replace(context, space=guided, template=template, prior=() if template else reuse.prior(nearness))
+    known = reuse.posterior(kernel.space, nearness)
+    siblings = () if known else reuse.siblings(nearness)  # in the posterior already
+    return replace(context, space=reuse.guided(kernel.space, nearness), template=known, siblings=siblings)
 
 
 def _announce(jobs: Iterable[Job], measurer: MeasurementBackend) -> None:

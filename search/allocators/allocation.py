@@ -9,6 +9,10 @@ from functools import cached_property
 
 from schedules.errors import UsageError
 
+UNTUNED = 20.0
+"""Latency of an untuned kernel in units of its roofline bound: untuned programs were one to two orders slower than
+ONNX Runtime."""
+
 SLOT = 8
 """Trials of a slot, once a task's first slots (``Allocator.pace``) are over. Heuristic, not measured."""
 
@@ -94,6 +98,11 @@ def slot_trials(pace: Sequence[int], trials: int, batch: int) -> int:
         if trials < ends:
             return ends - trials
     return batch
+
+
+def latency_share(state: TaskState) -> float:
+    """Seconds of model latency that the task takes now; a task without a valid trial by its bound and ``UNTUNED``."""
+    return state.weight * (state.best_s if state.best_s is not None else UNTUNED * state.bound_s)
 
 
 def open_tasks(states: Sequence[TaskState]) -> list[TaskState]:

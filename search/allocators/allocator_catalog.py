@@ -9,14 +9,12 @@ import numpy as np
 from costmodels.choices import choose, lazy
 from search.allocators.allocation import Allocator
 from search.allocators.gradient import Gradient
-from search.allocators.latency_reduction import PACE, LatencyReduction
+from search.allocators.share_per_second import PACE, SharePerSecond
 from search.allocators.simple_allocators import FlopProportional, RandomAllocator, RoundRobin, Sequential
 
 _FACTORIES: dict[str, Callable[[np.random.Generator], Allocator]] = {
     "dynatune": lazy("search.allocators.dynatune:DynaTune"),
     "dynatune-released": lazy("search.allocators.dynatune:DynaTune", released=True),
-    "expected-cut": lambda _: LatencyReduction(),
-    "expected-cut-thompson": lambda rng: LatencyReduction(rng=rng),
     "flop-proportional": lambda _: FlopProportional(),
     "gradient": Gradient,
     "gradient-paced": lambda rng: Gradient(rng, pace=PACE),
@@ -24,12 +22,13 @@ _FACTORIES: dict[str, Callable[[np.random.Generator], Allocator]] = {
     "round-robin": lambda _: RoundRobin(),
     "round-robin-paced": lambda _: RoundRobin(PACE),
     "sequential": lambda _: Sequential(),
+    "share-per-second": lambda _: SharePerSecond(),
 }
 
 ALLOCATORS: tuple[str, ...] = tuple(_FACTORIES)
 """Every name that ``make_allocator`` knows."""
 
-DEFAULT_ALLOCATOR = "expected-cut"
+DEFAULT_ALLOCATOR = "share-per-second"
 
 
 def make_allocator(name: str, rng: np.random.Generator) -> Allocator:

@@ -22,8 +22,7 @@ import numpy as np
 
 from costmodels.curve import CurveEnsemble, best_so_far
 from costmodels.curve_functions import CURVES
-from search.allocators.allocation import SLOT, Allocator, TaskState, open_tasks, state_of
-from search.allocators.gain import latency_share
+from search.allocators.allocation import SLOT, Allocator, TaskState, latency_share, open_tasks, state_of
 
 PAPER_C = 0.02
 """C as a share of the model's latency. Heuristic, not measured: our sources of the paper do not give its value."""

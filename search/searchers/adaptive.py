@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats, Prediction
 from costmodels.cost_model_catalog import make_cost_model
-from costmodels.surrogate import Surrogate, bend
+from costmodels.posterior import TemplatePosterior
+from costmodels.surrogate import KNEE, Surrogate
 from costmodels.validity import Validity
 from search.searchers.history import LearningSearcher
 from search.searchers.pool import Rows
-from search.searchers.prior import prior_rows
 from search.searchers.searcher import SearchContext
+from search.searchers.siblings import posterior_of, sibling_rows
 
 CANDIDATES = 4096
 """Most candidates scored for a batch. Heuristic: the default cost model predicts as many in 5 ms."""
@@ -60,10 +61,8 @@ class AdaptiveSearch(LearningSearcher):
         super().__init__(context)
         seed = int(context.rng.integers(2**31))
         self._template = context.template
-        # Beside a prior, sibling tasks bring nothing (docs/lab: search), and took half of the searcher's time.
-        self._siblings = prior_rows(context) if self._template is None else []
-        measured = [(rows.features[rows.valid], rows.scores[rows.valid]) for rows in self._siblings]
-        self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed), measured)
+        self._siblings = sibling_rows(context.space, context.siblings)
+        self._surrogate = Surrogate(lambda: make_cost_model(context.cost_model, seed))
         self._validity = Validity()
 
     def _propose(self, count: int) -> Rows:
@@ -71,14 +70,14 @@ class AdaptiveSearch(LearningSearcher):
         seeds = int(np.ceil(count * SEED_SHARE))
         chosen = self._pool.none()
         if not len(self._history):
-            share = INITIAL_SHARE_WITH_PRIOR if self._surrogate.siblings else INITIAL_SHARE
+            share = INITIAL_SHARE_WITH_PRIOR if self._siblings and self._template is None else INITIAL_SHARE
             room = max(1, count - len(self._pool.seeds(seeds)))
             chosen = self._pool.initial(min(int(np.ceil(count * share)), room))
             self._pool.take(chosen)
         # Sibling tasks may know nothing of an algorithm that is fast here, and then they never recommend it.
         chosen = np.concatenate([chosen, self._pool.seeds(min(seeds, count - len(chosen)))])
         self._pool.take(chosen)
-        if self._history.valid.any() or self._surrogate.siblings or self._template is not None:
+        if self._history.valid.any() or self._siblings or self._template is not None:
             chosen = np.concatenate([chosen, self._promising(count - len(chosen))])
             self._pool.take(chosen)
         if len(chosen) < count:
@@ -113,16 +112,25 @@ class AdaptiveSearch(LearningSearcher):
         return space.row_features(rows)
 
     @cached_property
+    def _posterior(self) -> TemplatePosterior | None:
+        """What is known of the template, sibling tasks included; None if nothing is."""
+        return posterior_of(self._pool.space, self._template, self._siblings)
+
+    @cached_property
     def _space_gaps(self) -> Floats:
-        """(size,) gaps that the template's prior expects of the space's rows; zeros without one."""
-        space = self._pool.space
-        if self._template is None:
-            return np.zeros(space.size)
-        return bend(-self._template.slowness(self._features(space.rows), space.extents))
+        """(size,) gaps that the template's posterior expects of the space's rows."""
+        return self._expected(self._pool.space.rows)
+
+    def _expected(self, rows: Rows) -> Floats:
+        """(n,) the same of ``rows`` (n, d); zeros where nothing is known."""
+        if self._posterior is None:
+            return np.zeros(len(rows))
+        return -self._posterior.slowness(self._features(rows), self._pool.space.extents)
 
     def _gaps(self, rows: Rows) -> Floats:
-        """(n,) the same of ``rows`` (n, d). A space too large to list has no prior."""
-        return self._space_gaps[self._pool.space.places(rows)] if self._pool.space.enumerated else np.zeros(len(rows))
+        """(n,) the same, derived once for a space that can be listed."""
+        space = self._pool.space
+        return self._space_gaps[space.places(rows)] if space.enumerated else self._expected(rows)
 
     def _value(self, prediction: Prediction) -> Floats:
         """(m,) what measuring a config is worth, in ln of its speed."""
@@ -139,7 +147,9 @@ class AdaptiveSearch(LearningSearcher):
         self._validity.fit(np.concatenate(tried), np.concatenate([valid, *(rows.valid for rows in self._siblings)]))
         asked = self._features(candidates)
         log_chance = np.log(self._validity.probability(asked))
-        return self._surrogate.predict(asked, self._gaps(candidates)), log_chance
+        known = self._posterior
+        deviation = np.full(len(asked), KNEE) if known is None or valid.any() else known.deviation(asked)
+        return self._surrogate.predict(asked, self._gaps(candidates), deviation), log_chance
 
     def _near(self, candidates: Rows) -> NDArray[np.bool_]:
         """(m,) which candidates are one knob away from the best so far; none with a prior or after the descent."""

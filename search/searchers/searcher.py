@@ -11,12 +11,14 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from costmodels.template_prior import TemplatePrior
+from costmodels.posterior import TemplatePosterior
 from schedules.config import Config
 from schedules.space import Space
 from tuning_logs.measurement import Measurement
 
 Result = tuple[Config, Measurement]
+Siblings = Sequence[tuple[Space, tuple[Result, ...]]]
+"""Per sibling task (of the same template): its space and its results, nearest task first."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +29,16 @@ class SearchContext:
         space: the configs it may ask for.
         rng: its only source of randomness.
         cost_model: name of the cost model for searchers that use one; see ``costmodels.cost_model_catalog``.
-        prior: results of sibling tasks (of the same template), nearest first, as (space, results). Training data:
-            what they recommend is measured like any other config.
-        template: what was learned of the template on machines like this one; None where nothing was. Beside it, results
-            of sibling tasks bring nothing.
+        siblings: results of sibling tasks on this machine. Training data: what they recommend is measured like any
+            other config.
+        template: what is known of the template, but for ``siblings``; None where nothing was recorded.
     """
 
     space: Space
     rng: np.random.Generator
     cost_model: str = "boosted"
-    prior: tuple[tuple[Space, tuple[Result, ...]], ...] = field(default=(), compare=False)
-    template: TemplatePrior | None = field(default=None, compare=False)
+    siblings: Siblings = field(default=(), compare=False)
+    template: TemplatePosterior | None = field(default=None, compare=False)
 
 
 @runtime_checkable

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from schedules.space import Space
-from search.searchers.searcher import Result, SearchContext, Searcher
+from search.searchers.searcher import SearchContext, Searcher, Siblings
 from search.searchers.searcher_catalog import make_searcher
-
-SiblingResults = Sequence[tuple[Space, tuple[Result, ...]]]
-"""Per sibling task: its space and its results, nearest task first."""
 
 MAX_OWN_TRIALS = 24
 """Trials of its own up to which a task's searcher is made anew. Heuristic: beyond three slots of eight, a task's own
@@ -31,7 +26,7 @@ class WarmRestart:
 
     Args:
         searcher: its name in the catalogue.
-        context: what it knows without siblings. Their results go before the prior of this context.
+        context: what it knows without siblings. Their results go before those of this context.
     """
 
     def __init__(self, searcher: str, context: SearchContext) -> None:
@@ -42,10 +37,10 @@ class WarmRestart:
     def wanted(self, own_trials: int) -> bool:
         """Whether siblings can still help a task with ``own_trials`` trials."""
         context = self._context
-        return context.template is None and own_trials <= MAX_OWN_TRIALS and context.space.size > SMALL_SPACE
+        return own_trials <= MAX_OWN_TRIALS and context.space.size > SMALL_SPACE
 
     def searcher_after(
-        self, own_trials: int, siblings: SiblingResults, rng: np.random.Generator | None = None
+        self, own_trials: int, siblings: Siblings, rng: np.random.Generator | None = None
     ) -> Searcher | None:
         """A new searcher that was told nothing yet, or None where the old one may stay.
 
@@ -58,5 +53,5 @@ class WarmRestart:
         if not self.wanted(own_trials) or known == 0 or known < MIN_GROWTH * self._known:
             return None
         self._known = known
-        context = replace(self._context, prior=(*siblings, *self._context.prior), rng=rng or self._context.rng)
+        context = replace(self._context, siblings=(*siblings, *self._context.siblings), rng=rng or self._context.rng)
         return make_searcher(self._searcher, context)

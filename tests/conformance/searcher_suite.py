@@ -37,7 +37,7 @@ class SearcherSuite:
 
     def make(self, name: str, space: Space, seed: int = 0, prior: bool = False) -> Searcher:
         told = tuple((c, spaces.mixed(c)) for c in space.sample(20, np.random.default_rng(9)))
-        context = SearchContext(space, np.random.default_rng(seed), prior=((space, told),) if prior else ())
+        context = SearchContext(space, np.random.default_rng(seed), siblings=((space, told),) if prior else ())
         return make_searcher(name, context)
 
     def test_is_a_searcher(self, searcher_name: str) -> None:

@@ -25,7 +25,7 @@ def prior_of(name: str) -> tuple[tuple[object, tuple[Result, ...]], ...]:
 def trials_to_near(searcher: str, bench: Bench, seed: int, limit: int, prior: tuple = (), batch: int = 8) -> int:  # type: ignore[type-arg]
     """Trials up to and including the first config within 5 % of the true best; 1.5 × ``limit`` if there was none."""
     noise = np.random.default_rng(1000 + seed)
-    asked = make_searcher(searcher, SearchContext(bench.space, np.random.default_rng(seed), prior=prior))
+    asked = make_searcher(searcher, SearchContext(bench.space, np.random.default_rng(seed), siblings=prior))
     trials = 0
     while trials < limit:
         configs = asked.ask(batch)

@@ -10,13 +10,13 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.artifact.make_plan import record_key
 from autotune.builder import one_lane
 from autotune.builder.reuse import FIRST, Reuse
-from autotune.builder.shipped_priors import shipped_prior
+from autotune.builder.shipped_posteriors import shipped_posterior
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
-from costmodels.template_prior import GUESSES, likely
+from costmodels.posterior import GUESSES, likely
 from schedules.target import Target
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import target
@@ -85,32 +85,44 @@ def test_near_results_are_given_with_their_own_space(convs):
     there, (task, space, _) = convs
     machine = target()
     reuse = Reuse(filled(there, machine), machine)
-    prior = reuse.prior(reuse.near(task, record_key(task, space, machine)))
+    prior = reuse.siblings(reuse.near(task, record_key(task, space, machine)))
     assert len(prior) == 1
     assert prior[0][0] == there[1]
     assert all(there[1].contains(config) for config, _ in prior[0][1])
     assert len(prior[0][1]) == 6
 
 
-def test_with_nothing_near_the_shipped_prior_takes_turns_with_the_template(tmp_path):
+def test_near_results_correct_the_posterior(convs):
+    there, (task, space, _) = convs
+    machine = target()
+    reuse = Reuse(filled(there, machine, 32), machine)
+    near = reuse.near(task, record_key(task, space, machine))
+    alone, corrected = reuse.posterior(space, Nearness()), reuse.posterior(space, near)
+    assert alone is shipped_posterior(space, machine.isa)
+    features = space.row_features(space.rows)
+    assert (corrected.deviation(features) <= alone.deviation(features) + 1e-9).all()
+    assert not np.allclose(corrected.linear(features), alone.linear(features))
+
+
+def test_with_nothing_near_the_shipped_posterior_takes_turns_with_the_template(tmp_path):
     machine = Target("llvm", isa="avx512", mcpu="znver4", threads=2)
     task, space, _ = conv_program(save_conv(tmp_path / "conv.onnx", 32), machine)
     reuse = Reuse(memory_log(), machine)
     assert reuse.near(task, record_key(task, space, machine)) == Nearness()
-    prior = shipped_prior(space, machine.isa)
+    prior = shipped_posterior(space, machine.isa)
     assert prior is not None
     liked = likely(prior, space)
     assert reuse.guided(space, Nearness()).initial[:2] == (liked[0], space.initial[0])
     assert set(reuse.guided(space, Nearness()).initial) == {*liked, *space.initial}
-    assert reuse.prior(Nearness()) == ()
+    assert reuse.siblings(Nearness()) == ()
 
 
-def test_with_nothing_near_and_no_prior_nothing_changes(tmp_path):
+def test_with_nothing_near_and_no_posterior_nothing_changes(tmp_path):
     machine = Target("llvm", isa="avx2", mcpu="haswell")
     _, space, _ = conv_program(save_conv(tmp_path / "conv.onnx", 32), machine)
     space = dataclasses.replace(space, version=space.version + 1)
-    assert shipped_prior(space, machine.isa) is None
-    assert Reuse(memory_log(), machine).template(space) is None
+    assert shipped_posterior(space, machine.isa) is None
+    assert Reuse(memory_log(), machine).posterior(space, Nearness()) is None
     assert Reuse(memory_log(), machine).guided(space, Nearness()).initial == space.initial
 
 

@@ -51,7 +51,7 @@ def test_moments_count_slots_and_seconds() -> None:
     assert every[-1].latency_s == pytest.approx(final_latency(found))
 
 
-@pytest.mark.parametrize("allocator", ["round-robin", "expected-cut", "sequential"])
+@pytest.mark.parametrize("allocator", ["round-robin", "share-per-second", "sequential"])
 def test_no_allocator_is_below_the_oracle_at_any_time(allocator: str) -> None:
     pair = [trace("a"), trace("b", 3e-4, 1)]
     paces = [pace_of(allocator), (1, 1, 2)]
@@ -63,4 +63,4 @@ def test_no_allocator_is_below_the_oracle_at_any_time(allocator: str) -> None:
     assert (best.at(curve.times) <= curve.latencies * (1 + 1e-9)).all()
     assert best.time_to(1.02 * final_s) <= curve.time_to(1.02 * final_s)
     assert 0 < first_slots_s(rivals[0]) < total_s(rivals[0])
-    assert pace_of("round-robin") == () != pace_of("expected-cut")
+    assert pace_of("round-robin") == () != pace_of("share-per-second")

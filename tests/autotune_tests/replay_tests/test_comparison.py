@@ -73,7 +73,7 @@ def test_no_file_is_refused() -> None:
 
 def test_the_command_prints_and_plots(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = path.with_suffix(".html")
-    names = ["--evaluator", "adaptive,fixed", "--cost-model", "boosted", "--allocator", "round-robin,expected-cut"]
+    names = ["--evaluator", "adaptive,fixed", "--cost-model", "boosted", "--allocator", "round-robin,share-per-second"]
     code = main(["replay", str(path), *names, "--seeds", "2", "--processes", "1", "--plot", str(page), "--json"])
     told = json.loads(capsys.readouterr().out)
     assert (code, told["traces"], told["seeds"], len(told["tables"])) == (0, ["toy"], 2, 3)

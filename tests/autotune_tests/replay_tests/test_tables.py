@@ -26,7 +26,7 @@ def test_a_seed_decides_everything(path: Path) -> None:
 
 def test_the_oracle_has_the_least_area(path: Path) -> None:
     board = Replay([path], ReplayRules(seeds=2, trials=32, processes=1))
-    found = allocator_table(board, ["expected-cut", "round-robin", "sequential", "gradient"]).data
+    found = allocator_table(board, ["share-per-second", "round-robin", "sequential", "gradient"]).data
     least = min(facts["area_geometric_mean_s"] for name, facts in found.items() if name != "oracle")
     assert found["oracle"]["area_geometric_mean_s"] <= least
     for share, bound in found["oracle"]["within"].items():
@@ -48,8 +48,8 @@ def test_a_portfolio_is_one_model_and_is_compared_with_its_models_one_by_one(pat
     other = tmp_path / "other.npz"
     save_traces(other, TraceFile("other", "a machine", (trace("a"), trace("c", 2e-4, 2))))
     rules = ReplayRules(seeds=2, trials=16, processes=1, portfolio=True, weights={"other": 3})
-    table = allocator_table(Replay([path, other], rules), ["expected-cut"])
-    assert list(table.data) == ["expected-cut", "one by one", "oracle"]
+    table = allocator_table(Replay([path, other], rules), ["share-per-second"])
+    assert list(table.data) == ["share-per-second", "one by one", "oracle"]
     assert list(table.data["oracle"]["area_s"]) == ["toy + other"]
 
 

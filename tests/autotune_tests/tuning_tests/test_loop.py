@@ -11,11 +11,10 @@ import pytest
 from autotune.events import SlotBegan, SlotDone
 from autotune.host.interruption import remembering
 from autotune.tuning.job import FINAL, STAGE, WALL, Job, KernelTask
-from autotune.tuning.loop import CLOSE, FINALISTS, TASKS_OF_A_LOOK, TuningLoop
+from autotune.tuning.loop import CLOSE, FINALISTS, TuningLoop
 from schedules.space import Knob, Space
 from schedules.task import Task
 from search.allocators.allocation import Allocator
-from search.allocators.remaining import Remaining
 from search.allocators.simple_allocators import RoundRobin
 from search.allocators.stopping import Limits
 from search.searchers.random_search import RandomSearch
@@ -63,30 +62,6 @@ def session(log, measurer, keys="ab", limits=FREE, batch=4, clock=None, events=N
     return TuningLoop(
         jobs, RoundRobin((FIRST_SLOT,)), measurer, log, limits, batch, clock or FakeClock(), observe, spent_s
     )
-
-
-class Asked:
-    """A certificate that always expects more, and counts how often it is asked."""
-
-    def __init__(self):
-        self.times = 0
-
-    def observe(self, states):
-        """Nothing is learned."""
-
-    def estimate(self, states):
-        self.times += 1
-        return Remaining(1.0, 0.5, 0.4, 0.6)
-
-
-@pytest.mark.parametrize("models", [0.5, 2])
-def test_the_certificate_is_asked_less_often_where_there_are_many_tasks(models):
-    keys = [f"task{number}" for number in range(int(models * TASKS_OF_A_LOOK))]
-    events, asked = [], Asked()
-    loop = replace(session(Watched(), FakeMeasurer(), keys, events=events), certificate=asked, until=0.01)
-    assert loop.run() == "every task is done"
-    after_all_began = sum(isinstance(event, SlotDone) for event in events) - len(keys)
-    assert asked.times == pytest.approx(after_all_began / max(1, models), abs=1)
 
 
 def test_every_config_of_every_task_is_measured_once_and_recorded():

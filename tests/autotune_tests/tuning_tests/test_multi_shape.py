@@ -139,8 +139,8 @@ def test_a_run_reports_every_set(batches):
     places = [Path(part["artifact"]) for part in data["specialisations"]]
     assert places == [batches[1].artifact / "part-0", batches[1].artifact / "part-1"]
     assert all(place.is_dir() for place in places)
-    gains = [part.remaining.gain_s for part in batches[1].parts]
-    assert batches[1].remaining.gain_s == pytest.approx(sum(gains))
+    gains = [part.remaining.high_s for part in batches[1].parts]
+    assert batches[1].remaining.high_s == pytest.approx(sum(gains))
     assert data["reason"] == "4 trials were measured"  # of both alike, so said once
     assert data["verified"]["passed"]
     assert data["measured_trials"] == sum(part["measured_trials"] for part in data["specialisations"])

@@ -40,7 +40,7 @@ def told(tmp_path, monkeypatch, capsys):
         (["run", "tiny.onnx", "--cost-model", "bosted"], "did you mean 'boosted'?"),
         (["run", "tiny.onnx", "--evaluator", "fixd"], "did you mean 'fixed'?"),
         (["run", "tiny.onnx", "--searcher", "adaptiv"], "did you mean 'adaptive'?"),
-        (["run", "tiny.onnx", "--allocator", "expected"], "did you mean 'expected-cut'?"),
+        (["run", "tiny.onnx", "--allocator", "share-per-secnd"], "did you mean 'share-per-second'?"),
         (["run", "tiny.onnx", "--effort", "ful"], "did you mean 'full'?"),
         (["run", "tiny.onnx", "--target", "cude"], "did you mean 'cuda'?"),
         (["run", "tiny.onnx", "--target", '{"isa": "avx1024"}'], "this CPU has"),

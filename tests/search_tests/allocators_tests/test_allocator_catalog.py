@@ -22,7 +22,7 @@ class TestAllocators(AllocatorSuite):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "near"), [("roundrobin", "round-robin"), ("expected-cut-outlook", "expected-cut")], ids=["typo", "gone"]
+    ("wrong", "near"), [("roundrobin", "round-robin"), ("share-per-seconds", "share-per-second")], ids=["typo", "gone"]
 )
 def test_unknown_allocator_names_the_nearest(wrong: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean '{near}"):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodels.template_prior import QuadraticForm, TemplatePrior, Trees
+from costmodels.posterior import TemplatePosterior, blank
 from schedules.space import Space
 from search.searchers.adaptive import AdaptiveSearch
 from search.searchers.searcher import SearchContext
@@ -28,7 +28,7 @@ def test_seeds_are_tried_whatever_other_tasks_recommend() -> None:
     seeds = (others[3], others[40], others[-1])
     known = tuple((config, spaces.timed(config)) for config in others[:64])
     space = replace(plain, seeds=seeds)
-    warm = replace(context(space), prior=((plain, known),))
+    warm = replace(context(space), siblings=((plain, known),))
     asked = drive(AdaptiveSearch(warm), spaces.timed, batches=3, count=2)
     assert asked[0][0] == space.initial[0]
     # One a batch, so that what is recommended is tried too.
@@ -36,26 +36,25 @@ def test_seeds_are_tried_whatever_other_tasks_recommend() -> None:
     assert len(set(flat(asked))) == 6
 
 
-def prior_of(space: Space) -> TemplatePrior:
-    """A prior by which configs of large features are fast."""
-    width = len(space.feature_names)
-    form = QuadraticForm(np.zeros(width), np.full(width, 1e3), -np.ones(width), np.zeros((width, width)))
-    trees = Trees(np.zeros((1, 1), np.int16), np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32))
-    return TemplatePrior(space.identity, "any", space.feature_names, 0, form, trees)
+def posterior_of(space: Space) -> TemplatePosterior:
+    """A posterior by which configs of large features are fast."""
+    known = blank(space, space.row_features(space.rows))
+    weights = np.where(np.arange(len(known.weights)) < len(space.feature_names), -1.0, 0.0)
+    return replace(known, weights=weights)
 
 
 def test_what_is_known_of_the_template_is_tried_before_anything_was_measured() -> None:
     space = replace(spaces.enumerated(), initial=())
-    known = prior_of(space)
+    known = posterior_of(space)
     asked = AdaptiveSearch(replace(context(space), template=known)).ask(4)
     slowness = known.slowness(space.row_features(space.rows), space.extents)
     assert sorted(known.slowness(space.features(asked), space.extents)) == sorted(slowness)[:4]
 
 
-def test_a_search_stays_near_its_best_config_only_where_no_prior_guides_it() -> None:
+def test_a_search_stays_near_its_best_config_only_where_no_posterior_guides_it() -> None:
     space = spaces.enumerated()
     best, farthest = space.row(space.initial[0]), []
-    for template in (None, prior_of(space)):
+    for template in (None, posterior_of(space)):
         search = AdaptiveSearch(replace(context(space), template=template))
         search.tell([(space.initial[0], spaces.timed(space.initial[0]))])
         # The first place of a batch is free.

@@ -1,0 +1,75 @@
+"""The posteriors that this package ships, one file of NumPy arrays per template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodels.posterior import Basis, Spread, TemplatePosterior, Trees
+from schedules.space import Space
+
+FOLDER = Path(__file__).parent / "posteriors"
+
+UNRECORDED = "any"
+"""Kind of machine that nobody recorded; the others are instruction sets."""
+
+
+def shipped_posterior(space: Space, isa: str) -> TemplatePosterior | None:
+    """Return what is known of ``space`` on machines with such instructions.
+
+    Machines that nobody recorded have what the recorded ones share. None without a file of this version of the
+    template.
+    """
+    known = _shipped(space.name) if space.extents and space.enumerated else {}
+    found = known.get(isa) or known.get(UNRECORDED)
+    return found if found is not None and found.knows(space) else None
+
+
+@cache
+def _shipped(template: str) -> Mapping[str, TemplatePosterior]:
+    path = FOLDER / f"{template}.npz"
+    return load_posteriors(path) if path.exists() else {}
+
+
+def load_posteriors(path: Path) -> dict[str, TemplatePosterior]:
+    """Return what ``save_posteriors`` wrote."""
+    with np.load(path) as file:
+        facts = json.loads(str(file["facts"]))
+        basis = Basis(file["mean"].astype(np.float64), file["scale"].astype(np.float64))
+        trees = Trees(*(file[name] for name in ("feature", "threshold", "value")))
+        spread = Spread(tuple(facts["machine"]), tuple(facts["task"]), *facts["spread"])
+        found = {}
+        for kind in facts["kinds"]:
+            weights = file[f"weights-{kind}"].astype(np.float64)
+            root = np.zeros((len(weights), len(weights)))
+            root[np.tril_indices(len(weights))] = file[f"root-{kind}"]
+            names, extents = tuple(facts["names"]), facts["extents"]
+            found[kind] = TemplatePosterior(facts["space"], names, extents, basis, weights, root, spread, trees)
+    return found
+
+
+def save_posteriors(path: Path, found: Mapping[str, TemplatePosterior]) -> None:
+    """Write the posteriors of one template by kind of machine; all but weights and roots are the same for all."""
+    one = next(iter(found.values()))
+    spread = one.spread
+    facts = {
+        "space": one.space,
+        "names": one.names,
+        "extents": one.extents,
+        "kinds": [*found],
+        "machine": spread.machine,
+        "task": spread.task,
+        "spread": [spread.residual, spread.length, spread.noise],
+    }
+    tables: dict[str, Any] = {}
+    for kind, posterior in found.items():
+        tables[f"weights-{kind}"] = posterior.weights.astype(np.float32)
+        tables[f"root-{kind}"] = posterior.root[np.tril_indices(len(posterior.weights))].astype(np.float32)
+    np.savez_compressed(
+        path, facts=json.dumps(facts), mean=one.basis.mean, scale=one.basis.scale, **vars(one.trees), **tables
+    )

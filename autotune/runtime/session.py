@@ -190,7 +190,7 @@ class InferenceSession(OnnxRuntimeLike):
         check_run_options(run_options)
         timeout_s = time_limit(timeout_s)
         serving = self._serving
-        if serving.generation is None:
+        if isinstance(serving, AdaptiveServing) or serving.generation is None:
             made = serving.run(serving.check.arrays(iobinding.feed()), timeout_s)
             iobinding.keep(dict(zip(serving.output_names, made, strict=True)))
             return

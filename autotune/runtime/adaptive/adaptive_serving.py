@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ from autotune.artifact.manifest import read_manifest
 from autotune.graph.lanes import Lane
 from autotune.host.machine import read_host
 from autotune.runtime.adaptive.adapt import Adapt
-from autotune.runtime.adaptive.model_cache import ModelCache
+from autotune.runtime.adaptive.model_cache import ModelCache, Specs
 from autotune.runtime.adaptive.routes import KERNELS, REFERENCE, Route, Routes, Shapes
 from autotune.runtime.adaptive.tuner_process import ENDED, IDLE, TunerProcess
 from autotune.runtime.adaptive.whole_model import WholeModel
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.generation_executor import GenerationExecutor
-from autotune.runtime.inputs import InputCheck
+from autotune.runtime.inputs import UNKNOWN, InputCheck
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.serving import Serving
 from schedules.errors import AutotuneError, ModelError, UsageError
@@ -114,7 +115,7 @@ class AdaptiveServing:
         specs = self._recalled()
         self.inputs, self.outputs = specs or self._model.specs()
         self.provenance: dict[str, Any] = {"model": path.name}
-        self.check = InputCheck(self.inputs)
+        self.check = InputCheck([replace(spec, shape=_independent(spec.shape)) for spec in self.inputs])
         self.output_names = [spec.name for spec in self.outputs]
         self._names = [spec.name for spec in self.inputs]
         self._routes = Routes(self.inputs)
@@ -155,7 +156,7 @@ class AdaptiveServing:
             self._watcher = threading.Thread(target=_watch, args=arguments, name="tune-adapt", daemon=True)
             self._watcher.start()
 
-    def _recalled(self) -> Any:
+    def _recalled(self) -> tuple[Specs, Specs] | None:
         """The model's inputs and outputs as an earlier session kept them; None if there are none."""
         try:
             self._cache = cache = ModelCache(self._path, self.threads)
@@ -343,6 +344,11 @@ def _watch(reference: weakref.ref[AdaptiveServing], process: TunerProcess, stop:
         serving.tick(process)
         del serving
     process.end()
+
+
+def _independent(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """The shape with no name for an open size: ONNX Runtime takes other sizes than names promise, too."""
+    return tuple(size if isinstance(size, int) else UNKNOWN for size in shape)
 
 
 def _agree(made: Array, wanted: Array) -> bool:

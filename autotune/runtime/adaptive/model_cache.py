@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 from autotune.artifact.manifest import sha256
 from autotune.host.machine import host_target
 from autotune.host.shared_files import private_folder, read_private
-from autotune.importer.import_worker import external_files
 from autotune.interface import Interface, OpenSpec
 from autotune.measure.code_cache import key_of
 from autotune.options import cache_folder
@@ -23,6 +23,10 @@ from tuning_logs.durable import write_file
 Specs = tuple[OpenSpec, ...]
 
 logger = logging.getLogger(__name__)
+
+
+LOCATION = b"location"
+"""What every model has in its bytes that keeps tensors in other files."""
 
 
 class ModelCache:
@@ -37,7 +41,7 @@ class ModelCache:
     """
 
     def __init__(self, model: Path, threads: int) -> None:
-        hashes = [sha256(file) for file in (model, *external_files(model))]
+        hashes = [sha256(file) for file in (model, *_data_files(model))]
         target = host_target(threads).fingerprint
         key = key_of([*hashes, target, installed(DISTRIBUTION) or ""])
         self.digest = hashes[0]
@@ -91,3 +95,15 @@ class ModelCache:
             write_file(self.folder / name, json.dumps(data).encode(), durable=False, mode=0o600)
         except OSError as error:
             logger.debug("%s cannot be written: %s", self.folder / name, error)
+
+
+def _data_files(model: Path) -> Sequence[Path]:
+    """The files beside the model that it keeps its tensors in."""
+    if not model.stat().st_size:
+        return ()
+    with model.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(LOCATION) < 0:
+            return ()
+    from autotune.importer.import_worker import external_files  # loads ONNX
+
+    return external_files(model)

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autotune.host.third_party import ThirdPartyError, foreign_runs, third_party
-from autotune.interface import OpenSpec
+from autotune.interface import OpenSpec, is_name
 from autotune.runtime.segmented_executor import LONGEST_REASON, open_onnxruntime
 from schedules.errors import RunError, UsageError, last_line
 
@@ -81,5 +81,10 @@ class WholeModel:
         if kind != "tensor":
             raise UsageError(f"{self._path.name}: {argument.name!r} is not a tensor, as adapt needs; leave adapt out")
         dtype = rest.removesuffix(")")
-        shape = tuple("?" if size is None else size for size in argument.shape)
+        shape = tuple(size if isinstance(size, int) else _name(size) for size in argument.shape)
         return OpenSpec(argument.name, shape, TYPES.get(dtype, dtype))
+
+
+def _name(size: str | None) -> str:
+    """The name of an open size; ``?`` for one without."""
+    return size if size is not None and is_name(size) else "?"

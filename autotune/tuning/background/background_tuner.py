@@ -23,10 +23,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from autotune.host.process_limits import end_with_parent
 from autotune.host.shared_files import lock
+from autotune.interface import Shapes
+from schedules.errors import ArtifactError, AutotuneError, UnsupportedError
 
 if TYPE_CHECKING:  # loads ONNX and more, and this process must first be one that ends with its parent
     from autotune.events import Event
-    from autotune.interface import Shapes
     from autotune.options import Options
 
 NICENESS = 19
@@ -108,20 +109,21 @@ class BackgroundTuner:
         Raises:
             AutotuneError, OSError: if the model cannot be tuned, or the log or the artifact cannot be written.
         """
-        from autotune.runtime.adaptive.whole_model import WholeModel  # these load ONNX
-        from autotune.tuning.background.chosen_sets import SizeChooser
+        from autotune.runtime.adaptive.whole_model import WholeModel  # loads ONNX
+        from autotune.tuning.background.chosen_sets import SizeChooser  # loads ONNX
 
         model, out = Path(self._settings.model), Path(self._settings.out)
         self._say("state looking for sizes that can be padded")
         chooser = SizeChooser(model, WholeModel(model, 1))
         self._hear(wait=True)
-        stage = 1
+        stage, tried = 1, list[Shapes]()  # a set that is not there after it was tuned for is not tried again
         while True:
             with self._alone(out.parent):
                 present = self._present(out)
-                new = chooser.choose(self._demand, present) if self._is_whole or not present else []
+                new = chooser.choose(self._demand, [*present, *tried]) if self._is_whole or not present else []
+                tried += new
                 stage = 0 if new else stage
-                if stage == len(BUDGETS_S):
+                if stage == len(BUDGETS_S) or not (present or new):
                     return
                 self._tune(model, out, [*present, *new], stage)
             stage += 1
@@ -129,7 +131,6 @@ class BackgroundTuner:
 
     def _tune(self, model: Path, out: Path, sets: list[Shapes], stage: int) -> None:
         from autotune.tuning.tune import tune  # loads TVM
-        from schedules.errors import UnsupportedError
 
         told = "; ".join(", ".join("x".join(map(str, shape)) for shape in shapes.values()) for shapes in sets)
         self._say(f"state tuning for {told} (stage {stage + 1} of {len(BUDGETS_S)})")
@@ -140,7 +141,7 @@ class BackgroundTuner:
             if len(sets) == 1:
                 raise
             self._is_whole = False  # ONNX Runtime runs parts of it, for one set of shapes
-            tune(model, self._options(out, sets[-1:], stage), self._pace)
+            tune(model, self._options(out, sets[:1], stage), self._pace)
         self._say("built")
 
     def _options(self, out: Path, sets: list[Shapes], stage: int) -> Options:
@@ -162,16 +163,18 @@ class BackgroundTuner:
     def _present(self, out: Path) -> list[Shapes]:
         """The sets of the artifact at ``out``; none if there is none that can be read."""
         from autotune.artifact.composite import read_composite  # loads ONNX
-        from autotune.artifact.manifest import SHAPES, read_manifest
-        from schedules.errors import ArtifactError
+        from autotune.artifact.directory import read_artifact  # loads ONNX
+        from autotune.artifact.manifest import KERNELS, SHAPES, read_manifest  # loads NumPy
 
         try:
-            manifest = read_manifest(out)
-            if manifest["kind"] == SHAPES:
+            kind = read_manifest(out)["kind"]
+            if kind == SHAPES:
                 return [dict(part.shapes) for part in read_composite(out).parts]
-            return [{name: tuple(shape) for name, shape, _ in manifest["inputs"]}]
+            self._is_whole = self._is_whole and kind == KERNELS
+            inputs = read_artifact(out).inputs if kind == KERNELS else read_composite(out).interface.inputs
         except ArtifactError:
             return []
+        return [{spec.name: tuple(map(int, spec.shape)) for spec in inputs}]
 
     def _hear(self, wait: bool) -> None:
         """Take in what was asked.
@@ -223,8 +226,7 @@ def main() -> None:
     os.dup2(2, 1)  # libraries print what they like
     asked: queue.Queue[list[Any]] = queue.Queue()
     threading.Thread(target=_listen, args=(asked,), daemon=True).start()
-    from autotune.versions import check_versions  # these load much
-    from schedules.errors import AutotuneError
+    from autotune.versions import check_versions  # judges what is loaded next
 
     check_versions()
     tuner = BackgroundTuner(settings, asked, said)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,8 @@ class SizeChooser:
 
     def __init__(self, path: Path, model: WholeModel) -> None:
         self._path, self._model = path, model
-        self.inputs, self.outputs = model.specs()
+        inputs, self.outputs = model.specs()
+        self.inputs = tuple(map(_named, inputs))
         self._interface: Interface | None = None
         self._refused: set[AllShapes] = set()
 
@@ -128,6 +131,12 @@ def _without_weights(path: Path) -> onnx.ModelProto | None:
     return model
 
 
+def _named(spec: OpenSpec) -> OpenSpec:
+    """The input with names for open sizes that have none, as ``open_interface`` gives them."""
+    shape = tuple(f"{spec.name}_{axis}" if size == "?" else size for axis, size in enumerate(spec.shape))
+    return replace(spec, shape=shape)
+
+
 def _others(specs: Sequence[OpenSpec], shapes: AllShapes) -> Iterator[AllShapes]:
     """Other shapes, in which no two open sizes grow by the same factor: what follows one follows it alone."""
     sizes = Interface(tuple(specs), (), {}).sizes({s.name: shape for s, shape in zip(specs, shapes, strict=True)}) or {}
@@ -135,8 +144,12 @@ def _others(specs: Sequence[OpenSpec], shapes: AllShapes) -> Iterator[AllShapes]
     for picked in itertools.product(*tries):
         chosen = dict(zip(sizes, picked, strict=True))
         factors = {Fraction(chosen[name], size) for name, size in sizes.items()}
-        if min(picked) > 0 and len(factors) == len(sizes):
-            yield _changed(specs, shapes, lambda name, size, to=chosen: to.get(name, size))
+        if min(picked, default=0) > 0 and len(factors) == len(sizes):
+            yield _changed(specs, shapes, partial(_looked_up, chosen))
+
+
+def _looked_up(sizes: Mapping[str, int], name: str, size: int) -> int:
+    return sizes.get(name, size)
 
 
 def _changed(specs: Sequence[OpenSpec], shapes: AllShapes, change: Callable[[str, int], int]) -> AllShapes:

@@ -24,6 +24,13 @@ def test_every_size_is_served_and_shown(tmp_path):
         assert made[0].shape == (*shape, 32)
 
 
+def test_names_that_say_nothing_are_none(tmp_path):
+    nodes = [helper.make_node("Add", ["x", "z"], ["y"])]
+    values = [value("x", ("None", "?", "N")), value("z", ("None", "-1", None))]
+    inputs, _ = WholeModel(written(model_of(nodes, values, ["y"]), tmp_path), 1).specs()
+    assert [spec.shape for spec in inputs] == [("?", "?", "N"), ("?", "?", "?")]
+
+
 def test_errors_name_the_model(tmp_path):
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     shape = np.array([2, 2], np.int64)

@@ -64,6 +64,12 @@ def test_a_table_of_positions_is_not_left(tmp_path):
     assert chooser.choose({((1, 19, 4),): 1.0}, []) == [{"x": (1, 19, 4)}]
 
 
+def test_sizes_without_names_are_independent(tmp_path):
+    nodes = [helper.make_node("Concat", ["x", "z"], ["y"], axis=1)]
+    path = written(model_of(nodes, [value("x", (1, "?", 4)), value("z", (1, "?", 4))], ["y"]), tmp_path)
+    assert chooser_of(path).choose({((1, 5, 4), (1, 9, 4)): 1.0}, []) == [{"x": (1, 5, 4), "z": (1, 9, 4)}]
+
+
 @pytest.mark.parametrize("size", [8, 9])
 def test_a_resolution_is_tuned_as_it_is(size, tmp_path):
     path = written(conv_model((1, 3, "height", "width")), tmp_path)

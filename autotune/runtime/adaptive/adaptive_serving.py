@@ -142,7 +142,7 @@ class AdaptiveServing:
     def _start(self) -> None:
         """Begin to tune, after the first answer."""
         with self._starting:
-            if self._watcher is not None or self._cache is None:
+            if self._watcher is not None or self._cache is None or self._stop.is_set():
                 return
             settings = {
                 "model": str(self._path.absolute()),
@@ -289,9 +289,10 @@ class AdaptiveServing:
 
     def close(self) -> None:
         """End the tuner. Requests are answered as before."""
+        self._keep_routes()
         with self._starting:
             self._stop.set()
-            self._cache, self._trouble = None, ENDED
+            self._trouble = ENDED
         if self._watcher is not None:
             self._watcher.join()
 

@@ -7,6 +7,7 @@ least as fast on live requests of its sizes, else to ONNX Runtime.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -40,6 +41,9 @@ Array = NDArray[Any]
 
 TICK_S = 0.2
 """Seconds between two looks at the tuner and at what it built."""
+
+EXIT_S = 10.0
+"""Seconds for which the end of the interpreter waits for a thread that opens an artifact."""
 
 MOST_SIZES = 4096
 """Different sizes whose requests are counted one by one."""
@@ -106,9 +110,9 @@ class AdaptiveServing:
         if not path.is_file():
             what = "is not a file" if path.exists() else "does not exist"
             raise ModelError(f"{path} {what}; adapt serves an ONNX file")
-        self._path, self._options, self._adapt = path, options, adapt
+        self._path, self._options, self._adapt = path.absolute(), options, adapt
         self.threads = threads or read_host().usable_threads
-        self._model = WholeModel(path, self.threads)
+        self._model = WholeModel(self._path, self.threads)
         self._cache: ModelCache | None = None
         self._tuned: _Tuned | None = None
         self._trouble = ""
@@ -145,7 +149,7 @@ class AdaptiveServing:
             if self._watcher is not None or self._cache is None or self._stop.is_set():
                 return
             settings = {
-                "model": str(self._path.absolute()),
+                "model": str(self._path),
                 "out": str(self._cache.artifact),
                 "threads": self.threads,
                 "cpu_share": self._adapt.cpu_share,
@@ -154,6 +158,7 @@ class AdaptiveServing:
             self._process = TunerProcess(settings, self._cache.folder / "tuner.log")
             arguments = (weakref.ref(self), self._process, self._stop)
             self._watcher = threading.Thread(target=_watch, args=arguments, name="tune-adapt", daemon=True)
+            _watched[self._watcher] = self._stop
             self._watcher.start()
 
     def _recalled(self) -> tuple[Specs, Specs] | None:
@@ -169,6 +174,7 @@ class AdaptiveServing:
 
     def renew(self) -> None:
         """Begin again in the child of a fork, which has its own tuner."""
+        _watched.clear()
         if self._process is not None:
             self._process.forget()
         self._model.renew()
@@ -336,6 +342,18 @@ class AdaptiveServing:
             self._kept = routes
 
 
+_watched: dict[threading.Thread, threading.Event] = {}
+"""Threads that look after tuners, and what stops them."""
+
+
+@atexit.register
+def _end_watchers() -> None:
+    """Stop the threads before the interpreter ends, which must not end one beneath frames of native code."""
+    for thread, stop in list(_watched.items()):
+        stop.set()
+        thread.join(EXIT_S)
+
+
 def _watch(reference: weakref.ref[AdaptiveServing], process: TunerProcess, stop: threading.Event) -> None:
     """Look after the tuner until the session is closed or gone."""
     while not stop.wait(TICK_S):
@@ -345,6 +363,7 @@ def _watch(reference: weakref.ref[AdaptiveServing], process: TunerProcess, stop:
         serving.tick(process)
         del serving
     process.end()
+    _watched.pop(threading.current_thread(), None)
 
 
 def _independent(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:

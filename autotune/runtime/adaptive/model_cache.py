@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import mmap
@@ -13,7 +14,6 @@ from autotune.artifact.manifest import sha256
 from autotune.host.machine import host_target
 from autotune.host.shared_files import private_folder, read_private
 from autotune.interface import Interface, OpenSpec
-from autotune.measure.code_cache import key_of
 from autotune.options import cache_folder
 from autotune.versions import DISTRIBUTION, installed
 from schedules.bounded import parsed_json
@@ -43,7 +43,7 @@ class ModelCache:
     def __init__(self, model: Path, threads: int) -> None:
         hashes = [sha256(file) for file in (model, *_data_files(model))]
         target = host_target(threads).fingerprint
-        key = key_of([*hashes, target, installed(DISTRIBUTION) or ""])
+        key = hashlib.sha256("\0".join([*hashes, target, installed(DISTRIBUTION) or ""]).encode()).hexdigest()
         self.digest = hashes[0]
         self.folder = cache_folder() / "adaptive" / key
 

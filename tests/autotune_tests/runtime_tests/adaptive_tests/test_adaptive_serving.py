@@ -211,6 +211,23 @@ def test_close_ends_the_tuner_and_answers_go_on(opened, reference):
 
 
 @pytest.mark.usefixtures("elsewhere")
+def test_a_process_ends_while_it_tunes_and_leaves_nothing(model):
+    script = f"""
+        import time
+        import numpy as np
+        import autotune
+        session = autotune.InferenceSession({str(model)!r}, threads=1, adapt=True)
+        session.run(None, {{"rows": np.zeros((2, 24), np.float32)}})
+        while not session.status()["pid"]:
+            time.sleep(0.01)
+        print(session.status()["pid"])
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    wait_for(lambda: not psutil.pid_exists(int(done.stdout)))
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_a_session_that_is_gone_has_no_tuner(model):
     session = autotune.InferenceSession(model, threads=1, adapt=ADAPT)
     session.run(None, feed(2))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from autotune.exchange.export_c import export_c as export_c
     from autotune.options import Generation as Generation
     from autotune.options import Options as Options
+    from autotune.runtime.adaptive.adapt import Adapt as Adapt
     from autotune.runtime.serve_options import ServeOptions as ServeOptions
     from autotune.runtime.session import InferenceSession as InferenceSession
     from autotune.runtime.session import load as load
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 SESSION = "autotune.runtime.session"
 
 _HOMES = {
+    "Adapt": "autotune.runtime.adaptive.adapt",
     "Generation": "autotune.options",
     "InferenceSession": SESSION,
     "Options": "autotune.options",
@@ -59,6 +61,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Adapt",
     "ArtifactError",
     "AutotuneError",
     "BusyError",

@@ -12,6 +12,14 @@ from typing import Any
 
 Shapes = Mapping[str, Sequence[int]]
 
+NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
+"""What exporters write in place of a name where a size is open; the first is Python's ``str(None)``."""
+
+
+def is_name(text: str) -> bool:
+    """Whether what a model writes for an open size is a name, and does not only say that it is open."""
+    return any(char.isalpha() for char in text) and text.lower() not in NO_NAMES
+
 
 @dataclass(frozen=True)
 class TensorSpec:

@@ -123,11 +123,15 @@ class FallbackExecutor(ArtifactExecutor):
         """Does nothing: ONNX Runtime runs to its end."""
 
 
-def open_onnxruntime(model: Path, threads: int) -> Any:
+def open_onnxruntime(model: Path, threads: int, from_bytes: bool = True) -> Any:
     """An ONNX Runtime session over the ONNX file ``model``.
 
     Its optimiser refuses some models that it runs, as where a branch that is never taken does not fit: such a one runs
     without.
+
+    Args:
+        from_bytes: read the file here, for a fallback partition that may be replaced; else the model may have data in
+            other files.
 
     Raises:
         InstallError: if it is not installed.
@@ -136,14 +140,15 @@ def open_onnxruntime(model: Path, threads: int) -> Any:
     try:
         import onnxruntime  # optional: an extra
     except ImportError as error:
-        raise InstallError(
-            f"segments with operators that TVM cannot express run on ONNX Runtime, which is not installed; {INSTALL}"
-        ) from error
+        raise InstallError(f"{model.name} runs on ONNX Runtime, which is not installed; {INSTALL}") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # kernels between need the cores
     options.log_severity_level = SILENT
-    data = model.read_bytes()
+    try:
+        data = model.read_bytes() if from_bytes else str(model)
+    except OSError as error:
+        raise ModelError(f"{model} cannot be read ({error.strerror}); copy or build it again") from error
     try:
         with third_party():
             return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
@@ -153,6 +158,5 @@ def open_onnxruntime(model: Path, threads: int) -> Any:
         with third_party():
             return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except ThirdPartyError as error:
-        raise ModelError(
-            f"ONNX Runtime refuses fallback partition {model.name}: {error}; export the model anew"
-        ) from error
+        what = f"fallback partition {model.name}" if from_bytes else model.name
+        raise ModelError(f"ONNX Runtime refuses {what}: {error}; export the model again") from error

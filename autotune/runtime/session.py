@@ -14,6 +14,8 @@ from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
 from autotune.graph.lanes import Lane
 from autotune.host.forks import renew_in_children
+from autotune.runtime.adaptive.adapt import Adapt
+from autotune.runtime.adaptive.adaptive_serving import AdaptiveServing
 from autotune.runtime.inputs import Spec
 from autotune.runtime.io_binding import IOBinding
 from autotune.runtime.onnxruntime_compat import (
@@ -65,6 +67,8 @@ class InferenceSession(OnnxRuntimeLike):
         threads: threads that a request runs on; None for what it was tuned for. In an artifact tuned for streams and
             for all cores (``balanced``), of the latter.
         serve: streams, the queue for them, and how requests are joined into batches.
+        adapt: ``path`` is an ONNX file. Requests of any size are answered from the first one, and a process of low
+            priority tunes for the sizes that occur; ``True`` for the defaults of ``Adapt`` (docs/shapes.md).
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
@@ -82,6 +86,7 @@ class InferenceSession(OnnxRuntimeLike):
         *,
         threads: int | None = None,
         serve: ServeOptions | None = None,
+        adapt: Adapt | bool = False,
     ) -> None:
         if isinstance(path, bytes | bytearray):
             raise UsageError("an artifact is a directory, not bytes; save the model and make one with 'tune run MODEL'")
@@ -89,7 +94,14 @@ class InferenceSession(OnnxRuntimeLike):
         self._path = Path(path)
         self._threads = thread_count(sess_options, threads)
         self._serve = serve or ServeOptions()
-        self._serving = Serving(self._path, self._threads, self._serve)
+        self._serving: Serving | AdaptiveServing
+        if adapt is False:
+            self._serving = Serving(self._path, self._threads, self._serve)
+        else:
+            if adapt is not True and not isinstance(adapt, Adapt):
+                raise UsageError(f"adapt is {adapt!r}; give True, or autotune.Adapt(cpu_share=0.25, until='3%')")
+            chosen = Adapt() if adapt is True else adapt
+            self._serving = AdaptiveServing(self._path, self._threads, self._serve, chosen)
         self._reloading = threading.Lock()
         renew_in_children(self)
 
@@ -178,7 +190,7 @@ class InferenceSession(OnnxRuntimeLike):
         check_run_options(run_options)
         timeout_s = time_limit(timeout_s)
         serving = self._serving
-        if serving.generation is None:
+        if isinstance(serving, AdaptiveServing) or serving.generation is None:
             made = serving.run(serving.check.arrays(iobinding.feed()), timeout_s)
             iobinding.keep(dict(zip(serving.output_names, made, strict=True)))
             return
@@ -225,6 +237,8 @@ class InferenceSession(OnnxRuntimeLike):
             ArtifactError, UsageError: as for a new session, or if it has other inputs or outputs. The session goes on
                 with the artifact that it has.
         """
+        if isinstance(self._serving, AdaptiveServing):
+            raise UsageError("a session with adapt opens by itself what it tunes; leave reload out")
         with self._reloading:
             new = self._path if path is None else Path(path)
             if (new, str(read_manifest(new)["seal"])) == (self._path, self._serving.seal):
@@ -238,6 +252,27 @@ class InferenceSession(OnnxRuntimeLike):
                     )
             self._serving, self._path = serving, new
             return True
+
+    def status(self) -> dict[str, Any]:
+        """Which engine answers which sizes, what that gained, and what the tuner does; of a session with ``adapt``.
+
+        Returns:
+            ``model``; ``tuner``, what it does in words; ``pid`` of its process and ``artifact``, None while there is
+            none; ``sizes``: for each range of sizes ``up_to`` (upper ends of the open sizes, in order), ``engine``
+            (``onnxruntime``, ``kernels``, or ``both`` while they are compared), ``requests`` by engine, and ``gain``,
+            the latency of ONNX Runtime over that of the kernels on live requests.
+
+        Raises:
+            UsageError: for a session without ``adapt``.
+        """
+        if not isinstance(self._serving, AdaptiveServing):
+            raise UsageError("the session serves an artifact and tunes nothing; open the model with adapt=True")
+        return self._serving.status()
+
+    def close(self) -> None:
+        """End the tuner of a session with ``adapt``. Requests are answered as before, by what is tuned by now."""
+        if isinstance(self._serving, AdaptiveServing):
+            self._serving.close()
 
     def profile(self, input_feed: Mapping[str, Array]) -> list[tuple[str, float]]:
         """Where the time of one inference goes: (kernel's symbol, seconds) of every call, in order.

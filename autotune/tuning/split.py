@@ -16,6 +16,7 @@ from autotune.artifact.manifest import STREAMS, annotate, read_manifest, sha256
 from autotune.backends.backend_catalog import backend_of
 from autotune.events import Observer
 from autotune.graph.lanes import device_of
+from autotune.importer.assumed_sets import assumed_sets
 from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.guarded_import import import_memory
 from autotune.importer.import_worker import external_files
@@ -29,7 +30,7 @@ from autotune.tuning.portfolio import tune_portfolio
 from autotune.tuning.precisions.auto_precision import AutoPrecision
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, RunPlan
-from schedules.errors import AutotuneError, CompileError, ModelError, UnsupportedError, VerificationError
+from schedules.errors import AutotuneError, CompileError, ModelError, UnsupportedError, UsageError, VerificationError
 
 logger = logging.getLogger(__name__)
 
@@ -108,13 +109,29 @@ def _in_parts(
 def _composition(job: PartJob) -> Composition | None:
     """Return the parts that a model is split into before tuning; None if it is tuned as a whole."""
     options = job.options
-    if options.generate and not options.inputs and not options.shapes:
-        options = replace(options, shapes=generation_shapes(job.model, options.generate))
+    if not options.inputs and not options.shapes:
+        options = _with_sets(job.model, options)
     if options.shapes or options.objective == BALANCED:
         return ShapeSets(replace(job, options=options))
     if options.precision == AUTO:
         return AutoPrecision(job)
     return CoupledLanes(job) if device_of(options.lanes) else None
+
+
+def _with_sets(model: Path, options: Options) -> Options:
+    """``options`` with the sets of shapes of a decoder, or of a model with open lengths where options allow several."""
+    if options.generate:
+        return replace(options, shapes=generation_shapes(model, options.generate))
+    if options.target is not None and options.target.arch:
+        return options
+    sets, text = assumed_sets(model)
+    try:
+        several = replace(options, shapes=sets)
+    except UsageError:  # its import then assumes one set
+        return options
+    if sets:
+        logger.warning("%s", text)
+    return several
 
 
 def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> FallbackPartitions:

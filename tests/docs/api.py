@@ -16,7 +16,7 @@ Everything that `import autotune` offers, from the docstrings; made by `make doc
 
 GROUPS = {
     "Tuning": ("tune", "build", "tune_function", "Options", "Result", "TunedFunction"),
-    "Running": ("load", "InferenceSession"),
+    "Running": ("load", "InferenceSession", "Adapt"),
 }
 
 

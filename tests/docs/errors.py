@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ Every refusal is one line on stderr, with an exit code: 1 failed, 2 usage, 3 a r
 verification failed. `make docs` provokes each and writes this list; a test compares.
 
 In the commands below, `model.onnx` is a model of one convolution and one matrix product, `open.onnx` has an input
-without sizes, `model.tuned` is an artifact of the first, and `tuning.db` its tuning log.
+with open sizes, `shapeless.onnx` one of unknown rank, `model.tuned` is an artifact of the first, and `tuning.db` its tuning log.
 """
 
 PROVOCATIONS: Mapping[str, tuple[str, ...]] = {
@@ -57,7 +57,7 @@ PROVOCATIONS: Mapping[str, tuple[str, ...]] = {
         "replay text.onnx",
     ),
     "Models": (
-        "run open.onnx",
+        "run shapeless.onnx",
         "run open.onnx --input data:0x3",
         "run open.onnx --input data:1x3x4",
         "run open.onnx --input dat:1x3",
@@ -150,6 +150,7 @@ def folder(place: Path) -> None:
     """Fill ``place`` with the files that ``PROVOCATIONS`` name."""
     save_tiny(place / "model.onnx")
     _opened(place / "open.onnx", "Relu", "")
+    _opened(place / "shapeless.onnx", "Relu", "", None)
     _opened(place / "unknown.onnx", "NotAnOperator", "")
     _opened(place / "foreign.onnx", "Frobnicate", "com.example")
     (place / "zeros.onnx").write_bytes(bytes(64))
@@ -170,8 +171,8 @@ def folder(place: Path) -> None:
     np.savez(place / "trace.npz", nothing=np.zeros(1))
 
 
-def _opened(path: Path, kind: str, domain: str) -> None:
-    value = helper.make_tensor_value_info("data", TensorProto.FLOAT, ["batch", "width"])
+def _opened(path: Path, kind: str, domain: str, shape: Sequence[str] | None = ("batch", "width")) -> None:
+    value = helper.make_tensor_value_info("data", TensorProto.FLOAT, shape)
     result = helper.make_tensor_value_info("result", TensorProto.FLOAT, ["batch", "width"])
     node = helper.make_node(kind, ["data"], ["result"], name="only", domain=domain)
     graph = helper.make_graph([node], "open", [value], [result])

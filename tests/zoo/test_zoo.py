@@ -6,6 +6,7 @@ from collections import Counter
 import onnx
 from onnx import TensorProto, helper
 
+from autotune.importer.onnx_model.input_shapes import ASSUMED_NOTE
 from autotune.validation.verdict import Verdict
 from tests.autotune_tests.tiny import save_tiny
 from tests.zoo import untuned
@@ -13,16 +14,20 @@ from tests.zoo.__main__ import END, ahead, main, page, strangers_page, tried
 from tests.zoo.exports import exports
 from tests.zoo.quantised import CONVERTERS, WANTED
 from tests.zoo.strangers import strangers
-from tests.zoo.trial import FALLBACK, REFUSED, RIGHT, WRONG, Outcome, parsed, suggested
+from tests.zoo.trial import FALLBACK, REFUSED, RIGHT, WRONG, Outcome, assumed, parsed
 from tests.zoo.tuned import Tuned, built, tuned
 
 
-def test_shapes_come_from_the_command_of_the_refusal():
-    flags = suggested(
-        "m.onnx: …; fix them with --input. Try: tune run m.onnx --input x:1x3 --input 'a b:1x128' (guessed sizes)"
+def test_shapes_are_those_that_the_import_assumes():
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["?", 8]) for name in ("x", "a b", "y")]
+    nodes = [helper.make_node("Concat", ["x", "a b"], ["y"], axis=0)]
+    model = helper.make_model(helper.make_graph(nodes, "g", values[:2], values[2:]))
+    assert assumed(model) == ()
+    model.metadata_props.add(
+        key=ASSUMED_NOTE, value="m.onnx: open sizes are taken as --input x:1x3 --input 'a b:1x128' ('x' is n x 3); for"
     )
-    assert flags == ("x:1x3", "a b:1x128")
-    assert parsed(flags) == {"x": (1, 3), "a b": (1, 128)}
+    assert assumed(model) == ("x:1x3", "a b:1x128")
+    assert parsed(assumed(model)) == {"x": (1, 3), "a b": (1, 128)}
 
 
 def test_a_model_with_an_open_size_is_imported_in_a_process_of_its_own(tmp_path):

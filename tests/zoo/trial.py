@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import resource
 import shlex
 import sys
@@ -27,6 +26,7 @@ collect_rarely()  # as the command does, before it loads what is large
 leave_out_unused()
 # ruff: noqa: E402
 from autotune.host.machine import host_target
+from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.guarded_import import count_nodes, cut_model, import_model
 from autotune.importer.import_worker import external_bytes
 from autotune.importer.onnx_model.input_shapes import parse_input
@@ -79,21 +79,14 @@ def attempt(path: Path) -> Outcome:
     """Import ``path``, whole or cut."""
     target = host_target(2)
     started_s = time.time() - psutil.Process().create_time()
-    flags: tuple[str, ...] = ()
+    flags = SHAPES.get(path.stem, ())
     began = time.perf_counter()
     kind, message = "whole", ""
     try:
-        import_model(path, {}, target)
+        model, _ = import_model(path, parsed(flags), target)
+        flags = flags or assumed(model)
     except AutotuneError as error:
         kind, message = "refused", str(error)
-        if "fix them with --input" in message:
-            flags = SHAPES.get(path.stem) or suggested(message)
-            began = time.perf_counter()
-            try:
-                import_model(path, parsed(flags), target)
-                kind, message = "whole", ""
-            except AutotuneError as other:
-                message = str(other)
     seconds = started_s + time.perf_counter() - began
     usage = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     if kind == "refused":
@@ -107,9 +100,10 @@ def attempt(path: Path) -> Outcome:
     return Outcome(path.stem, kind, message, nodes, round(size, 1), round(seconds, 1), round(max(usage) / 1e3), flags)
 
 
-def suggested(message: str) -> tuple[str, ...]:
-    """The values of ``--input`` in the command that a refusal ends with."""
-    words = shlex.split(re.split(r"tune run ", message)[-1].removesuffix(" (guessed sizes)"))
+def assumed(model: onnx.ModelProto) -> tuple[str, ...]:
+    """The values of ``--input`` that would ask for the sizes that an import assumed."""
+    note = next((text for text in notes_of(model) if "open sizes are taken as" in text), "")
+    words = shlex.split(note.partition(" (")[0])
     return tuple(after for word, after in itertools.pairwise(words) if word == "--input")
 
 

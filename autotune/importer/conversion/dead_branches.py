@@ -17,7 +17,7 @@ from onnx.shape_inference import InferenceError
 from autotune.importer.conversion.flat_model import flatten
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import Names, name_nodes, rename
-from autotune.importer.onnx_model.input_shapes import BATCH_NOTE
+from autotune.importer.onnx_model.input_shapes import ASSUMED_NOTE
 from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
 from schedules.errors import ModelError, first_line
@@ -75,7 +75,7 @@ def drop_dead_branches(model: ModelProto) -> None:
 
 def notes_of(model: ModelProto) -> Iterator[str]:
     """What ``drop_dead_branches`` and ``bind_inputs`` noted."""
-    return (str(entry.value) for entry in model.metadata_props if entry.key in (NOTE, BATCH_NOTE))
+    return (str(entry.value) for entry in model.metadata_props if entry.key in (NOTE, ASSUMED_NOTE))
 
 
 def _is_computed(graph: GraphProto, condition: str) -> bool:

@@ -1,4 +1,4 @@
-"""Fix the shapes of a model's inputs: as ``--input`` gives them, with a guess where it does not."""
+"""Fix the shapes of a model's inputs: as ``--input`` gives them, as guessed where there is none."""
 
 from __future__ import annotations
 
@@ -10,30 +10,13 @@ from pathlib import Path
 import onnx
 from onnx import TensorShapeProto, ValueInfoProto
 
+from autotune.importer.onnx_model.guessed_shapes import COUNTED, guessed_shapes
 from autotune.importer.onnx_model.shapes import dim_name, is_fixed, is_known, shape_text, true_inputs
 from costmodels.choices import did_you_mean
 from schedules.errors import ModelError, UsageError
 
-GUESSES = (
-    ("batch", 1),
-    ("height|width|image|pixel", 224),
-    ("seq|len|time|frame|token|step", 128),
-)
-"""(what an open size's name holds, the size to suggest for it). Heuristic, not measured: the sizes that most published
-models are timed with. They appear in a message only, never in an import."""
-
-IMAGE = (1, 3, 224, 224)
-"""Sizes to suggest for the open axes of an input of four axes, or of unknown rank. Heuristic, not measured."""
-
-LENGTH = 128
-"""Size to suggest for any other open axis but the first, which counts as a batch. Heuristic, not measured."""
-
-
-COUNTED = "height|width|image|pixel|seq|len|time|frame|token|step|num|count|point|node|edge|vert|box|atom|row|channel"
-"""What the name of a first size holds that is no batch. Heuristic: names of exporters' axes."""
-
-BATCH_NOTE = "tune.batch"
-"""Key of the model's metadata under which a batch that is assumed is noted, for people."""
+ASSUMED_NOTE = "tune.assumed"
+"""Key of the model's metadata under which sizes that are assumed are noted, for people."""
 
 
 def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
@@ -55,7 +38,7 @@ def parse_input(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(int(part) for part in parts)
 
 
-def input_flag(name: str, shape: Sequence[int]) -> str:
+def input_flag(name: str, shape: Sequence[int | str]) -> str:
     """The ``--input`` option for one shape, as a shell takes it."""
     return f"--input {shlex.quote(f'{name}:' + 'x'.join(map(str, shape)))}"
 
@@ -68,15 +51,17 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
         inputs: input name → shape, from ``--input``.
         path: the model's, for messages.
 
-    An open batch is the one that another input's shape gives, else 1, which is noted for people (``BATCH_NOTE``).
+    An open batch is the one that another input's shape gives, else 1. Without ``inputs``, other open sizes are guessed.
+    What is assumed is noted for people (``ASSUMED_NOTE``).
 
     Raises:
         UsageError: if ``inputs`` names no input or does not fit a rank, a fixed dimension or a shared symbol.
-        ModelError: if an input is not a tensor, or still has no fixed shape; the message has the command to give.
+        ModelError: if an input is not a tensor, has an unknown shape, or is left open by the other shapes of
+            ``inputs``; the message has the command to give.
     """
     name = path.name
     for index in reversed(range(len(model.metadata_props))):
-        if model.metadata_props[index].key == BATCH_NOTE:
+        if model.metadata_props[index].key == ASSUMED_NOTE:
             del model.metadata_props[index]
     values = true_inputs(model.graph)
     unknown = [given for given in inputs if given not in {value.name for value in values}]
@@ -98,6 +83,8 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
     for value in values:
         _bind_symbols(value.type.tensor_type.shape, symbols)
     _bind_batches(model, [value for value in values if value.name in batches], inputs, symbols, name)
+    if not inputs:
+        _bind_guesses(model, symbols, name)
     _require_fixed(values, inputs, symbols, path)
     for value in model.graph.output:
         _bind_symbols(value.type.tensor_type.shape, symbols)
@@ -158,7 +145,7 @@ def _bind_batches(
 ) -> None:
     """Give open batches, the first sizes of ``values``, their size, in place, and note where that is assumed.
 
-    Nothing is done where other sizes are open too: the refusal then shows all of them.
+    Nothing is done where other sizes are open too: what is said then shows all of them.
     """
     given = {int(inputs[value.name][0]) for value in values if value.name in inputs}
     size = min(given) if len(given) == 1 else 1
@@ -176,7 +163,45 @@ def _bind_batches(
     if len(given) != 1:
         shape = [dim.dim_value for dim in left[0].type.tensor_type.shape.dim]
         text = f"{name}: the open batch is taken as 1 ({described}); for another size say, for example,"
-        model.metadata_props.add(key=BATCH_NOTE, value=f"{text} {input_flag(left[0].name, [8, *shape[1:]])}")
+        model.metadata_props.add(key=ASSUMED_NOTE, value=f"{text} {input_flag(left[0].name, [8, *shape[1:]])}")
+
+
+def _bind_guesses(model: onnx.ModelProto, symbols: dict[str, int], name: str) -> None:
+    """Give open sizes the guessed ones, in place, and note that. An input of unknown rank has none."""
+    values = true_inputs(model.graph)
+    left = [value for value in values if not is_fixed(value.type.tensor_type)]
+    if not left or not all(value.type.tensor_type.HasField("shape") for value in left):
+        return
+    shapes = guessed_shapes(left, symbols)
+    model.metadata_props.add(key=ASSUMED_NOTE, value=assumed_text(name, left, [shapes]))
+    for value in left:
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=True):
+            dim.dim_value = size
+
+
+def assumed_text(name: str, values: Sequence[ValueInfoProto], sets: Sequence[Mapping[str, Sequence[int]]]) -> str:
+    """What to say of open sizes that are assumed: the model's own sizes, and the options that would ask for the same.
+
+    Args:
+        name: the model's.
+        values: inputs with open sizes.
+        sets: a shape of each input in each set.
+    """
+    flags, bound = list[str](), set[str]()
+    for value in values:
+        dims = value.type.tensor_type.shape.dim
+        open_names = [dim_name(dim) for dim in dims if not is_known(dim)]
+        if all(symbol in bound for symbol in open_names) and open_names:
+            continue  # another input's option says them
+        bound |= set(open_names) - {""}
+        sizes = zip(*(shapes[value.name] for shapes in sets), strict=True)
+        flags.append(input_flag(value.name, [_sizes_text(list(dict.fromkeys(each))) for each in sizes]))
+    described = ", ".join(f"{value.name!r} is {shape_text(value.type.tensor_type.shape)}" for value in values)
+    return f"{name}: open sizes are taken as {' '.join(flags)} ({described}); for others give --input"
+
+
+def _sizes_text(sizes: Sequence[int]) -> str:
+    return "{" + ",".join(map(str, sizes)) + "}" if len(sizes) > 1 else str(sizes[0])
 
 
 def _require_fixed(
@@ -187,7 +212,7 @@ def _require_fixed(
         return
     told = ", ".join(f"input {value.name!r} has {_described(value)}" for value in open_values)
     sizes = dict(symbols)
-    shapes = {**inputs, **{value.name: guessed_shape(value, sizes) for value in open_values}}
+    shapes = {**inputs, **guessed_shapes(open_values, sizes)}
     flags = " ".join(input_flag(name, shape) for name, shape in shapes.items())
     raise ModelError(
         f"{path.name}: {told}; fix them with --input. Try: tune run {shlex.quote(str(path))} {flags} (guessed sizes)"
@@ -197,37 +222,3 @@ def _require_fixed(
 def _described(value: ValueInfoProto) -> str:
     tensor = value.type.tensor_type
     return f"dynamic dimensions ({shape_text(tensor.shape)})" if tensor.HasField("shape") else "an unknown shape"
-
-
-def guessed_shape(value: ValueInfoProto, sizes: dict[str, int]) -> tuple[int, ...]:
-    """A likely shape of an input: what is fixed as it is, open sizes by their name, else by their place.
-
-    Four axes count as an image with its channels behind the batch, or last where that axis alone has at most four.
-
-    Args:
-        sizes: symbol → size; symbols that are guessed are added. A name such as ``past + length`` is the sum of what
-            it names.
-    """
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return IMAGE
-    dims = list(tensor.shape.dim)
-    places = IMAGE if len(dims) == len(IMAGE) else (1, *[LENGTH] * len(dims))
-    if len(dims) == len(IMAGE) and is_known(dims[3]) and dims[3].dim_value <= 4:
-        places = (1, 224, 224, 3)
-    return tuple(
-        dim.dim_value if is_known(dim) else _guessed_size(dim_name(dim), place, sizes)
-        for dim, place in zip(dims, places, strict=False)
-    )
-
-
-def _guessed_size(symbol: str, place: int, sizes: dict[str, int]) -> int:
-    if not symbol:
-        return place
-    if symbol not in sizes:
-        terms = [term.strip() for term in symbol.split("+")]
-        by_name = next((size for words, size in GUESSES if re.search(words, symbol.lower())), place)
-        if len(terms) > 1 and all(terms):
-            by_name = sum(int(term) if term.isdecimal() else _guessed_size(term, place, sizes) for term in terms)
-        sizes[symbol] = by_name
-    return sizes[symbol]

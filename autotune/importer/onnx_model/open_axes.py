@@ -69,8 +69,11 @@ def _followed(sizes: Sequence[int], symbols: Sequence[Mapping[str, int]]) -> tup
     """What an output's size follows: itself, a symbol and how many times that, or nothing that is known."""
     if len(set(sizes)) == 1:
         return sizes[0], None
+    found: dict[str, Fraction] = {}
     for symbol in symbols[0]:
         factors = {Fraction(size, known[symbol]) for size, known in zip(sizes, symbols, strict=True)}
         if len(factors) == 1:
-            return symbol, factors.pop()
-    return "?", None
+            found[symbol] = factors.pop()
+    if not found:
+        return "?", None
+    return min(found.items(), key=lambda item: item[1] != 1)  # sizes that grow alike in all sets: equal ones first

@@ -11,6 +11,7 @@ from onnx import TensorProto, TensorShapeProto, ValueInfoProto, helper
 from onnx.shape_inference import InferenceError
 
 from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.interface import is_name
 from schedules.errors import ModelError, first_line
 
 MAX_TENSOR_BYTES = 4 << 30
@@ -18,9 +19,6 @@ MAX_TENSOR_BYTES = 4 << 30
 measured."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
-NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
-"""What exporters write in place of a name where a size is open; the first is Python's ``str(None)``."""
-
 WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
 """What ONNX's inference says where a declared shape is not the one that follows from the inputs."""
 
@@ -72,7 +70,7 @@ def dim_name(dim: TensorShapeProto.Dimension) -> str:
     Exporters also write names that only say that a size is open: ``?``, ``-1``, ``None``. Such sizes are independent.
     """
     name: str = dim.dim_param.strip()
-    return name if any(char.isalpha() for char in name) and name.lower() not in NO_NAMES else ""
+    return name if is_name(name) else ""
 
 
 def is_known(dim: TensorShapeProto.Dimension) -> bool:

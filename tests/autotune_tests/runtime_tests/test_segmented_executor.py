@@ -109,6 +109,6 @@ def test_a_partition_that_the_optimiser_refuses_runs_without_it(tmp_path, monkey
 def test_a_partition_that_onnxruntime_refuses_is_said_in_a_line(tmp_path):
     (tmp_path / "a.onnx").write_bytes(b"no model")
     with pytest.raises(
-        ModelError, match=r"^ONNX Runtime refuses fallback partition a\.onnx: .*; export the model anew$"
+        ModelError, match=r"^ONNX Runtime refuses fallback partition a\.onnx: .*; export the model again$"
     ):
         open_onnxruntime(tmp_path / "a.onnx", 1)

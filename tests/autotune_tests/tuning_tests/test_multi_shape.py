@@ -6,21 +6,25 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 import autotune
 from autotune.artifact.composite import read_composite
 from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of
 from autotune.builder import one_lane
+from autotune.importer.assumed_sets import assumed_sets
 from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.run_plan import part_options
 from schedules.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
+from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
 from tests.models import save
 
 BATCHES = ({"rows": (1, 24)}, {"rows": (8, 24)})
 LENGTHS = tuple({"ids": shape, "mask": shape} for shape in ((1, 4), (2, 16)))
+RANGE = (16, 32, 64, 128)
 SIZES = ({"image": (1, 3, 16, 16)}, {"image": (1, 3, 24, 20)})
 
 
@@ -103,6 +107,74 @@ def test_a_masked_length_is_padded(built, count, length):
     mask = (np.arange(length)[None] < rng.integers(1, length + 1, (count, 1))).astype(np.int64)
     feed = {"ids": rng.integers(0, 4, (count, length)), "mask": mask}
     assert agrees(model, autotune.InferenceSession(result.artifact), feed)
+
+
+def test_open_lengths_without_shapes_are_a_range(built, caplog, tmp_path):
+    model, result = built("tiny_open_length", (), out=tmp_path / "ranged.tuned", log=tmp_path / "t.db")
+    said = [text for text in caplog.messages if "open sizes are taken as" in text]
+    assert len(said) == 1
+    flag, described = "--input 'ids:1x{16,32,64,128}'", "('ids' is batch x length, 'mask' is batch x length)"
+    assert said[0] == f"tiny_open_length.onnx: open sizes are taken as {flag} {described}; for others give --input"
+    assert [part.shapes["ids"] for part in read_composite(result.artifact).parts] == [(1, size) for size in RANGE]
+    session = autotune.InferenceSession(result.artifact)
+    rng = np.random.default_rng(0)
+    for length in (1, 16, 17, 63, 100, 128):
+        mask = (np.arange(length)[None] < rng.integers(1, length + 1)).astype(np.int64)
+        assert agrees(model, session, {"ids": rng.integers(0, 4, (1, length)), "mask": mask})
+    options = Options(out=result.artifact, log=tmp_path / "t.db", threads=1, shapes=assumed_sets(model)[0])
+    again = tuning.build(model, options)  # what is assumed is what the options that are named ask for
+    assert again.artifact == result.artifact
+
+
+def test_options_that_allow_one_set_assume_one(built, tmp_path, caplog):
+    _, result = built("tiny_open_length", (), out=tmp_path / "one.tuned", fallback="onnxruntime")
+    assert kind_of(result.artifact) == KERNELS
+    assert [spec.shape for spec in autotune.InferenceSession(result.artifact).get_inputs()] == [[1, 128]] * 2
+    assert any("are taken as --input ids:1x128 (" in text for text in caplog.messages)
+
+
+def words_without_a_mask():
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["words"]),
+        helper.make_node("ReduceMean", ["words"], ["y"], axes=[1], keepdims=0),
+    ]
+    ids = value("ids", ("batch", "sequence"), TensorProto.INT64)
+    return model_of(nodes, [ids], ["y"], {"table": rows(32)["rows"]})
+
+
+def two_lengths():
+    nodes = [helper.make_node("MatMul", ["x", "z"], ["y"])]
+    return model_of(nodes, [value("x", ("batch", "tokens", 8)), value("z", ("batch", 8, "others"))], ["y"])
+
+
+def signal():
+    nodes = [
+        helper.make_node("Conv", ["audio", "filters"], ["c"], strides=[160]),
+        helper.make_node("GlobalAveragePool", ["c"], ["y"]),
+    ]
+    filters = np.random.default_rng(0).standard_normal((4, 1, 400)).astype(np.float32)
+    return model_of(nodes, [value("audio", ("batch", 1, "samples"))], ["y"], {"filters": filters})
+
+
+@pytest.mark.parametrize(
+    ("make", "served"),
+    [
+        (words_without_a_mask, [{"ids": (1, size)} for size in RANGE]),
+        (two_lengths, [{"x": (1, size, 8), "z": (1, 8, size)} for size in RANGE]),
+        (lambda: conv_model(("n", 3, "height", "width")), [{"x": (1, 3, 224, 224)}]),
+        (signal, [{"audio": (1, 1, 16_000)}]),
+        (lambda: conv_model(("n", 3, 8, 8)), [{"x": (1, 3, 8, 8)}]),
+    ],
+)
+def test_every_kind_of_open_size_has_a_default(make, served, tmp_path):
+    model = written(make(), tmp_path)
+    options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", threads=1, effort="instant")
+    session = autotune.InferenceSession(tuning.tune(model, options).artifact)
+    rng = np.random.default_rng(0)
+    for shapes in served:
+        types = {arg.name: arg.dtype for arg in session.get_inputs()}
+        feed = {name: rng.integers(0, 9, shape).astype(types[name]) for name, shape in shapes.items()}
+        assert agrees(model, session, feed)
 
 
 def test_another_resolution_says_what_to_add(sizes):

@@ -1,14 +1,13 @@
-"""Input shapes: read from ``--input``, bound by name, and guessed for the message that asks for them."""
+"""Input shapes: read from ``--input``, bound by name, assumed where there are none."""
 
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 from onnx import helper
 
 from autotune.importer.load import load_model
-from autotune.importer.onnx_model.input_shapes import bind_inputs, guessed_shape, input_flag, parse_input
+from autotune.importer.onnx_model.input_shapes import bind_inputs, input_flag, parse_input
 from schedules.errors import ModelError, UsageError
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
 
@@ -67,44 +66,11 @@ def test_the_message_has_the_whole_command():
         [value("input ids", ("batch", "sequence")), value("x:0", ("?", "?")), value("fixed", (2,))],
         ["y"],
     )
-    assert complaint(model).endswith(
-        "tune run 'my models/m.onnx' --input 'input ids:1x128' --input x:0:1x128 (guessed sizes)"
+    assert complaint(model, {"fixed": (2,)}).endswith(
+        "tune run 'my models/m.onnx' --input fixed:2 --input 'input ids:1x128' --input x:0:1x128 (guessed sizes)"
     )
     command = complaint(model, {"x:0": (3, 4)}).partition("Try: ")[2].removesuffix(" (guessed sizes)")
     assert shlex.split(command)[3:] == ["--input", "x:0:3x4", "--input", "input ids:1x128"]
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        (("n", 3, "h", "w"), (1, 3, 224, 224)),
-        (("?", "?", "?", "?"), (1, 3, 224, 224)),
-        (("n", "h", "w", 3), (1, 224, 224, 3)),
-        ((None, 80, 3000), (1, 80, 3000)),
-        (("batch", 12, "past_length", 64), (1, 12, 128, 64)),
-        (("batch", "past_length + length"), (1, 256)),
-        (("length", "batch", 16), (128, 1, 16)),
-        ((None,), (1,)),
-        (None, (1, 3, 224, 224)),
-    ],
-)
-def test_guesses(shape, expected):
-    assert guessed_shape(value("x", shape), {}) == expected
-
-
-def test_a_guess_keeps_to_what_is_known():
-    sizes = {"length": 5}
-    assert guessed_shape(value("x", ("batch", "length")), sizes) == (1, 5)
-    assert guessed_shape(value("mask", ("batch", "length + 1")), sizes) == (1, 6)
-
-
-def test_a_model_with_the_suggested_shapes_loads(tmp_path):
-    path = written(conv_model(("batch", 3, None, "w")), tmp_path)
-    with pytest.raises(ModelError) as caught:
-        load_model(path)
-    arguments = shlex.split(str(caught.value).partition("Try: ")[2].removesuffix(" (guessed sizes)"))
-    name, shape = parse_input(arguments[-1])
-    assert np.prod(dims(load_model(path, {name: shape}).graph.output[0])) == 4 * 224 * 224
 
 
 def bound(model, inputs=None):
@@ -127,13 +93,19 @@ def test_an_open_batch_is_one_and_is_said(batch):
 @pytest.mark.parametrize("length", ["sequence", "num_points", "T_frames", "height"])
 def test_a_first_size_that_counts_something_else_is_no_batch(length):
     model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (length, 8))], ["y"])
-    assert "dynamic dimensions" in complaint(model)
+    shapes, notes = bound(model)
+    assert shapes == [[224 if length == "height" else 128, 8]]
+    assert notes == [
+        f"m.onnx: open sizes are taken as --input x:{shapes[0][0]}x8 ('x' is {length} x 8); for others give --input"
+    ]
 
 
 def test_a_first_size_that_is_another_axis_too_is_no_batch():
     nodes = [helper.make_node("MatMul", ["x", "mask"], ["y"])]
     model = model_of(nodes, [value("x", ("T", 8)), value("mask", (8, "T"))], ["y"])
-    assert "dynamic dimensions" in complaint(model)
+    shapes, notes = bound(model)
+    assert shapes == [[128, 8], [8, 128]]
+    assert "--input x:128x8 ('x' is T x 8, 'mask' is 8 x T)" in notes[0]
 
 
 def test_open_batches_follow_the_shape_that_one_input_is_given():
@@ -146,3 +118,19 @@ def test_the_note_is_not_kept_when_shapes_are_given_later():
     model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", ("batch", 3))], ["y"])
     assert len(bound(model)[1]) == 1
     assert bound(model, {"x": (1, 3)}) == ([[1, 3]], [])
+
+
+def test_an_unknown_rank_is_not_assumed():
+    nodes = [helper.make_node("Concat", ["a", "b"], ["y"], axis=1)]
+    model = model_of(nodes, [value("a", ("n", 3)), value("b", None)], ["y"])
+    assert "'a' has dynamic dimensions (n x 3), input 'b' has an unknown shape" in complaint(model)
+
+
+def test_what_is_said_asks_for_what_is_assumed():
+    values = [value("my ids", ("b", "t")), value("mask", ("b", "t")), value("x", ("?", "?")), value("z", ("b", 3))]
+    nodes = [helper.make_node("Identity", [each.name], [f"y{number}"]) for number, each in enumerate(values)]
+    shapes, notes = bound(model_of(nodes, values, ["y0"]))
+    words = shlex.split(notes[0].partition("taken as ")[2].partition(" (")[0])
+    given = dict(map(parse_input, words[1::2]))
+    assert set(given) == {"my ids", "x"}  # the others follow
+    assert bound(model_of(nodes, values, ["y0"]), given)[0] == shapes == [[1, 128], [1, 128], [1, 128], [1, 3]]

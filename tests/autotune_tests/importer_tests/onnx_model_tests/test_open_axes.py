@@ -35,3 +35,10 @@ def test_sizes_without_a_name_are_independent():
     found = open_interface(model, specs, [[("y", *each[0][1:])] for each in specs])
     assert found.inputs[0].shape == ("x_0", 3, "x_2", "x_3")
     assert found.sizes({"x": (1, 3, 48, 192)}) == {"x_0": 1, "x_2": 48, "x_3": 192}
+
+
+def test_of_sizes_that_grow_alike_an_output_follows_the_equal_one():
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", ("batch", "length"))], ["y"])
+    specs = [[("x", (n, 16 * n), "float32")] for n in (1, 2)]
+    found = open_interface(model, specs, [[("y", (n, 16 * n), "float32")] for n in (1, 2)])
+    assert found.outputs[0].shape == ("batch", "length")

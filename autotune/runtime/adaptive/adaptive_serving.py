@@ -1,0 +1,381 @@
+"""A model that answers from the first call, on ONNX Runtime, and is tuned meanwhile for the sizes that occur.
+
+Requests run in the threads of their callers. A thread of this module's opens what the tuner builds, and a child process
+tunes (``tuner_process.py``). Neither can lose an answer: a request goes to kernels only if they are open and were at
+least as fast on live requests of its sizes, else to ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.artifact.manifest import read_manifest
+from autotune.graph.lanes import Lane
+from autotune.host.machine import read_host
+from autotune.runtime.adaptive.adapt import Adapt
+from autotune.runtime.adaptive.model_cache import ModelCache, Specs
+from autotune.runtime.adaptive.routes import KERNELS, REFERENCE, Route, Routes, Shapes
+from autotune.runtime.adaptive.tuner_process import ENDED, IDLE, TunerProcess
+from autotune.runtime.adaptive.whole_model import WholeModel
+from autotune.runtime.artifact_executor import ArtifactExecutor
+from autotune.runtime.generation_executor import GenerationExecutor
+from autotune.runtime.inputs import UNKNOWN, InputCheck
+from autotune.runtime.serve_options import ServeOptions
+from autotune.runtime.serving import Serving
+from schedules.errors import AutotuneError, ModelError, UsageError
+
+Array = NDArray[Any]
+
+TICK_S = 0.2
+"""Seconds between two looks at the tuner and at what it built."""
+
+EXIT_S = 10.0
+"""Seconds for which the end of the interpreter waits for a thread that opens an artifact."""
+
+MOST_SIZES = 4096
+"""Different sizes whose requests are counted one by one."""
+
+OFFERED = 32
+"""Sizes that the tuner is told of at once, those with the most time first."""
+
+RELATIVE, ABSOLUTE = 1e-2, 1e-3
+"""Largest difference between kernels and ONNX Runtime on a live request, relative to a value and to the largest one.
+An artifact was verified by narrower bounds when it was built; this finds gross faults."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Tuned:
+    """An open artifact, and which sizes it serves."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self._serves: dict[Shapes, bool] = {}
+
+    def serves(self, shapes: Shapes, arrays: list[Array]) -> bool:
+        known = self._serves.get(shapes)
+        if known is None:
+            known = self._is_served(arrays)
+            if len(self._serves) < MOST_SIZES:
+                self._serves[shapes] = known
+        return known
+
+    def _is_served(self, arrays: list[Array]) -> bool:
+        first = self.serving.first
+        try:
+            feed = {spec.name: array for spec, array in zip(first.inputs, arrays, strict=True)}
+            self.serving.check.arrays(feed)
+            first.check(arrays)
+        except (UsageError, ValueError):
+            return False
+        return True
+
+
+class AdaptiveServing:
+    """A model on ONNX Runtime and on what was tuned of it by now. Safe to call from several threads.
+
+    Args:
+        path: of the ONNX file.
+        threads: of a run; None for every usable core.
+        options: streams and queue of kernels; their requests are not joined into batches.
+        adapt: how much the tuner may use, and when it ends.
+
+    Raises:
+        InstallError: if ONNX Runtime is not installed.
+        ModelError: if there is no such file, or ONNX Runtime refuses it.
+        UsageError: if an input is not a tensor, or requests should be joined.
+    """
+
+    seal = ""
+    streams = 1
+    lanes: tuple[Lane, ...] = ()
+    generation: GenerationExecutor | None = None
+
+    def __init__(self, path: Path, threads: int | None, options: ServeOptions, adapt: Adapt) -> None:
+        if options.max_batch != 1:
+            raise UsageError(f"max_batch is {options.max_batch}; adapt joins no requests: leave one out")
+        if not path.is_file():
+            what = "is not a file" if path.exists() else "does not exist"
+            raise ModelError(f"{path} {what}; adapt serves an ONNX file")
+        self._path, self._options, self._adapt = path.absolute(), options, adapt
+        self.threads = threads or read_host().usable_threads
+        self._model = WholeModel(self._path, self.threads)
+        self._cache: ModelCache | None = None
+        self._tuned: _Tuned | None = None
+        self._trouble = ""
+        specs = self._recalled()
+        self.inputs, self.outputs = specs or self._model.specs()
+        self.provenance: dict[str, Any] = {"model": path.name}
+        self.check = InputCheck([replace(spec, shape=_independent(spec.shape)) for spec in self.inputs])
+        self.output_names = [spec.name for spec in self.outputs]
+        self._names = [spec.name for spec in self.inputs]
+        self._routes = Routes(self.inputs)
+        if self._cache is not None and specs is None:
+            self._cache.write_specs(self.inputs, self.outputs)
+        self._begin()
+        self._swap()
+
+    @property
+    def first(self) -> AdaptiveServing:
+        """What says the inputs and outputs."""
+        return self
+
+    def _begin(self) -> None:
+        self._times: dict[Shapes, list[float]] = {}
+        self._kept: list[Any] = []
+        self._offered: set[Shapes] = set()
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="tune-reference")
+        self._process: TunerProcess | None = None
+        self._watcher: threading.Thread | None = None
+        self._starting, self._stop = threading.Lock(), threading.Event()
+        weakref.finalize(self, self._stop.set)
+
+    def _start(self) -> None:
+        """Begin to tune, after the first answer."""
+        with self._starting:
+            if self._watcher is not None or self._cache is None or self._stop.is_set():
+                return
+            settings = {
+                "model": str(self._path),
+                "out": str(self._cache.artifact),
+                "threads": self.threads,
+                "cpu_share": self._adapt.cpu_share,
+                "until": self._adapt.remaining,
+            }
+            self._process = TunerProcess(settings, self._cache.folder / "tuner.log")
+            arguments = (weakref.ref(self), self._process, self._stop)
+            self._watcher = threading.Thread(target=_watch, args=arguments, name="tune-adapt", daemon=True)
+            _watched[self._watcher] = self._stop
+            self._watcher.start()
+
+    def _recalled(self) -> tuple[Specs, Specs] | None:
+        """The model's inputs and outputs as an earlier session kept them; None if there are none."""
+        try:
+            self._cache = cache = ModelCache(self._path, self.threads)
+            cache.make()
+        except OSError as error:
+            self._cache, self._trouble = None, f"nothing is tuned: the cache cannot be written ({error})"
+            logger.warning("%s: %s", self._path.name, self._trouble)
+            return None
+        return cache.read_specs() if cache.artifact.exists() else None
+
+    def renew(self) -> None:
+        """Begin again in the child of a fork, which has its own tuner."""
+        _watched.clear()
+        if self._process is not None:
+            self._process.forget()
+        self._model.renew()
+        self._tuned = None
+        self._begin()
+
+    def run(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
+        """Every output, by the calling thread.
+
+        Raises:
+            BusyError: if all streams of the kernels were kept by others for ``timeout_s`` seconds.
+            RunError: if the run fails.
+        """
+        shapes = tuple([array.shape for array in arrays])
+        route, elements = self._routes.of(shapes)
+        tuned = self._tuned
+        if tuned is None or route.engine == REFERENCE or not tuned.serves(shapes, arrays):
+            return self._on_reference(arrays, shapes, route, elements)
+        if self._routes.turn(route) == REFERENCE:
+            return self._on_reference(arrays, shapes, route, elements)
+        if not route.is_checked:
+            return self._compared(tuned, arrays, shapes, route, elements)
+        return self._on_kernels(tuned, arrays, route, elements, timeout_s)
+
+    def _on_reference(self, arrays: list[Array], shapes: Shapes, route: Route, elements: int) -> list[Array]:
+        began = time.perf_counter()
+        made = self._model.run(self._names, arrays)
+        seconds = time.perf_counter() - began
+        if (spent := self._times.get(shapes)) is not None:
+            spent[0] += seconds
+        elif len(self._times) < MOST_SIZES:
+            self._times[shapes] = [seconds]
+        self._note(route, REFERENCE, seconds, elements)
+        return made
+
+    def _on_kernels(
+        self, tuned: _Tuned, arrays: list[Array], route: Route, elements: int, timeout_s: float | None = None
+    ) -> list[Array]:
+        began = time.perf_counter()
+        made = tuned.serving.run(arrays, timeout_s)
+        self._note(route, KERNELS, time.perf_counter() - began, elements)
+        return made
+
+    def _compared(self, tuned: _Tuned, arrays: list[Array], shapes: Shapes, route: Route, elements: int) -> list[Array]:
+        """ONNX Runtime's answer, after which kernels are trusted with these sizes or are not."""
+        route.is_checked = True
+        wanted = self._on_reference(arrays, shapes, route, elements)
+        try:
+            made = self._on_kernels(tuned, arrays, route, elements)
+        except AutotuneError as error:
+            logger.warning("%s: kernels are not used for %s: %s", self._path.name, shapes, error)
+            self._routes.choose(route, REFERENCE)
+            return wanted
+        if not all(map(_agree, made, wanted)):
+            logger.warning("%s: kernels are not used for %s: their answers differ", self._path.name, shapes)
+            self._routes.choose(route, REFERENCE)
+        return wanted
+
+    def _note(self, route: Route, engine: str, seconds: float, elements: int) -> None:
+        if self._watcher is None:
+            self._start()
+        if self._routes.add(route, engine, seconds, elements):
+            logger.info(
+                "%s: sizes up to %s run on %s from now on; kernels are %.2f times as fast as ONNX Runtime",
+                *(self._path.name, route.sizes, route.engine, route.gain),
+            )
+
+    def submit(
+        self, arrays: list[Array], timeout_s: float | None, wanted: Sequence[int] | None = None
+    ) -> Future[list[Array]]:
+        """Run in a thread of the session's.
+
+        Args:
+            wanted: numbers of the outputs that are asked for; None for all.
+        """
+
+        def work() -> list[Array]:
+            made = self.run(arrays, timeout_s)
+            return made if wanted is None else [made[number] for number in wanted]
+
+        return self._pool.submit(work)
+
+    def cancel(self) -> None:
+        """End runs of kernels before their next kernel; ONNX Runtime runs to its end."""
+        if self._tuned is not None:
+            self._tuned.serving.cancel()
+
+    @contextmanager
+    def stream(self, timeout_s: float | None = None) -> Iterator[ArtifactExecutor]:
+        """As ``Serving.stream``, of the kernels.
+
+        Raises:
+            UsageError: if there are none yet.
+        """
+        if self._tuned is None:
+            raise UsageError("nothing is tuned yet, so no kernels can be profiled; ask again when status() has some")
+        with self._tuned.serving.stream(timeout_s) as executor:
+            yield executor
+
+    def status(self) -> dict[str, Any]:
+        """Which engine answers which sizes, with its gain, and what the tuner does."""
+        process = self._process
+        return {
+            "model": self._path.name,
+            "tuner": self._trouble or (process.state if process is not None else "none"),
+            "pid": None if process is None else process.pid,
+            "artifact": None if self._tuned is None or self._cache is None else str(self._cache.artifact),
+            "sizes": [
+                {
+                    "up_to": list(route.sizes),
+                    "engine": route.engine or ("both" if route.requests[KERNELS] else REFERENCE),
+                    "requests": dict(route.requests),
+                    "gain": None if route.gain is None else round(route.gain, 3),
+                }
+                for route in self._routes.all()
+            ],
+        }
+
+    def close(self) -> None:
+        """End the tuner. Requests are answered as before."""
+        self._keep_routes()
+        with self._starting:
+            self._stop.set()
+            self._trouble = ENDED
+        if self._watcher is not None:
+            self._watcher.join()
+
+    def tick(self, process: TunerProcess) -> None:
+        """Open what was built, and tell the tuner what is missing; by the thread that owns ``process``."""
+        was_tuning = process.pid is not None
+        for sizes in process.listen():
+            self._offered -= {tuple(map(tuple, shapes)) for shapes, _ in sizes}
+        self._swap()
+        if was_tuning and process.pid is None and process.state == IDLE:
+            self._routes.time_again()
+        times = {shapes: spent[0] for shapes, spent in list(self._times.items()) if shapes not in self._offered}
+        heavy = sorted(times, key=times.__getitem__, reverse=True)[:OFFERED]
+        if heavy and process.offer([[shapes, times[shapes]] for shapes in heavy]):
+            self._offered.update(heavy)
+        self._keep_routes()
+
+    def _swap(self) -> None:
+        """Open the artifact if it is another than the one that is open."""
+        cache = self._cache
+        if cache is None or not cache.artifact.exists():
+            return
+        try:
+            if str(read_manifest(cache.artifact)["seal"]) == self.seal:
+                return
+            serving = Serving(cache.artifact, self.threads, self._options)
+        except AutotuneError as error:  # it is of another version, or damaged; the tuner builds it again
+            logger.debug("%s is not used: %s", cache.artifact, error)
+            return
+        if [spec.name for spec in serving.first.inputs] != self._names:
+            return
+        self._routes.begin_again()
+        self._routes.restore(cache.read_routes(serving.seal))
+        self.seal, self._tuned = serving.seal, _Tuned(serving)
+
+    def _keep_routes(self) -> None:
+        """Write the choices of engines to the cache, for the next process."""
+        routes = self._routes.to_data()
+        if routes != self._kept and self._cache is not None and self._tuned is not None:
+            self._cache.write_routes(self.seal, routes)
+            self._kept = routes
+
+
+_watched: dict[threading.Thread, threading.Event] = {}
+"""Threads that look after tuners, and what stops them."""
+
+
+@atexit.register
+def _end_watchers() -> None:
+    """Stop the threads before the interpreter ends, which must not end one beneath frames of native code."""
+    for thread, stop in list(_watched.items()):
+        stop.set()
+        thread.join(EXIT_S)
+
+
+def _watch(reference: weakref.ref[AdaptiveServing], process: TunerProcess, stop: threading.Event) -> None:
+    """Look after the tuner until the session is closed or gone."""
+    while not stop.wait(TICK_S):
+        serving = reference()
+        if serving is None:
+            break
+        serving.tick(process)
+        del serving
+    process.end()
+    _watched.pop(threading.current_thread(), None)
+
+
+def _independent(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """The shape with no name for an open size: ONNX Runtime takes other sizes than names promise, too."""
+    return tuple(size if isinstance(size, int) else UNKNOWN for size in shape)
+
+
+def _agree(made: Array, wanted: Array) -> bool:
+    if made.shape != wanted.shape or made.dtype != wanted.dtype:
+        return False
+    if wanted.dtype.kind not in "fc":
+        return bool(np.array_equal(made, wanted))
+    finite = np.isfinite(wanted)
+    largest = float(np.abs(wanted[finite]).max(initial=0.0))
+    return bool(np.allclose(made, wanted, RELATIVE, ABSOLUTE * largest, equal_nan=True))

@@ -11,8 +11,10 @@ from google.protobuf.message import DecodeError
 from onnx import NodeProto
 from onnx.checker import ValidationError
 
+from autotune.frame.noise import noise_of
 from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
+from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.model_files.sparse_tensors import fill_sparse
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
@@ -42,7 +44,8 @@ def load_model(
 
     Args:
         path: an ONNX file; external data is read from its folder only.
-        inputs: input name → shape for inputs whose shape the file leaves open (``--input``).
+        inputs: input name → shape for inputs whose shape the file leaves open (``--input``); those of noise, whose
+            shapes follow from others, may be among them.
         foreign: accept operators of other domains, which ONNX Runtime will run.
         apart: leave large external weights in their files (``tensors.array_of``).
         mapped: leave those inside the model's own file there too; for a short time only, as exporters write anew into
@@ -60,12 +63,14 @@ def load_model(
     fill_sparse(model, name)
     mend(model, name)
     load_tensors(model, path.parent, name, apart, inside)
-    bind_inputs(model, take_apart(model, inputs or {}, name), path)
+    given = {own: shape for own, shape in (inputs or {}).items() if noise_of(own) is None}
+    bind_inputs(model, take_apart(model, given, name), path)
     _check_operators(model, name, foreign)
     name_nodes(model.graph.node)
     _check_onnx(model, name)
     infer_shapes(model, name)
     drop_dead_branches(model)
+    set_noise_apart(model)
     return model
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
+from autotune.frame.noise import without_noise
 from autotune.graph.lanes import Lane
 from autotune.host.forks import renew_in_children
 from autotune.runtime.inputs import Spec
@@ -65,12 +66,13 @@ class InferenceSession(OnnxRuntimeLike):
         threads: threads that a request runs on; None for what it was tuned for. In an artifact tuned for streams and
             for all cores (``balanced``), of the latter.
         serve: streams, the queue for them, and how requests are joined into batches.
+        seed: of the random numbers that the model draws (docs/models.md); None for other ones in every session.
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
         InstallError: if the artifact has fallback partitions and ONNX Runtime is not installed.
-        UsageError: for the bytes of a model instead of an artifact, a thread count below 1, or batches of a model that
-            has no batch.
+        UsageError: for the bytes of a model instead of an artifact, a thread count below 1, a negative seed, or batches
+            of a model that has no batch.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class InferenceSession(OnnxRuntimeLike):
         *,
         threads: int | None = None,
         serve: ServeOptions | None = None,
+        seed: int | None = None,
     ) -> None:
         if isinstance(path, bytes | bytearray):
             raise UsageError("an artifact is a directory, not bytes; save the model and make one with 'tune run MODEL'")
@@ -89,7 +92,8 @@ class InferenceSession(OnnxRuntimeLike):
         self._path = Path(path)
         self._threads = thread_count(sess_options, threads)
         self._serve = serve or ServeOptions()
-        self._serving = Serving(self._path, self._threads, self._serve)
+        self._seed = seed
+        self._serving = Serving(self._path, self._threads, self._serve, seed)
         self._reloading = threading.Lock()
         renew_in_children(self)
 
@@ -110,7 +114,11 @@ class InferenceSession(OnnxRuntimeLike):
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in order."""
-        return [NodeArg(spec) for spec in self._serving.first.inputs]
+        return [NodeArg(spec) for spec in without_noise(self._serving.first.inputs)]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The inputs of noise, which the session draws where a feed leaves them out. No weight can be overridden."""
+        return [NodeArg(spec) for spec in self._serving.first.inputs if spec.name in self._serving.noise.names]
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in order."""
@@ -229,7 +237,7 @@ class InferenceSession(OnnxRuntimeLike):
             new = self._path if path is None else Path(path)
             if (new, str(read_manifest(new)["seal"])) == (self._path, self._serving.seal):
                 return False
-            serving = Serving(new, self._threads, self._serve)
+            serving = Serving(new, self._threads, self._serve, self._seed)
             for name in ("inputs", "outputs"):
                 before, after = (tuple(getattr(each.first, name)) for each in (self._serving, serving))
                 if [vars(spec) for spec in before] != [vars(spec) for spec in after]:

@@ -196,7 +196,7 @@ def dropout(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 def random(node: Node, e: Emit) -> list[str] | None:
-    """Refused: no two implementations agree on the numbers."""
+    """Refused in bodies: elsewhere the numbers are an input (``conversion/noise_inputs.py``)."""
     raise node.refused("its results are random")
 
 

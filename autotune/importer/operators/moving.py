@@ -72,7 +72,7 @@ def _native(kind: str, bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, 
     return converter(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
 
 
-@converts("GatherElements", "ScatterElements", "GatherND", "ScatterND")
+@converts("GatherElements", "GatherND")
 def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """With places held within the tensor: Relax's own read and write where they are told to."""
     kind = str(attrs["tvm_custom"]["kind"])

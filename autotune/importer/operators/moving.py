@@ -33,7 +33,7 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     axis = int(attrs.get("axis", 0)) % len(data.ty.shape)
     size = int(data.ty.shape[axis])
     if isinstance(indices, GenericConst):
-        places = _within(indices.value.numpy(), np.array(size))
+        places = held_within(indices.value.numpy(), np.array(size))
         if size == 1:  # nothing to choose; a kernel would be measured with places that are not there
             shape = [int(each) for each in data.ty.shape]
             before, after = shape[:axis], shape[axis + 1 :]
@@ -55,7 +55,7 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     return bb.emit_te(compute, data, indices, primfunc_name_hint="take")
 
 
-def _within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+def held_within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
     """``places``, which are constants.
 
     Raises:
@@ -88,7 +88,7 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         first = int(attrs.get("batch_dims", 0))
         sizes = np.array(shape[first : first + int(indices.ty.shape[-1])])
     if isinstance(indices, GenericConst):
-        _within(indices.value.numpy(), sizes)
+        held_within(indices.value.numpy(), sizes)
         return _native(kind, bb, given, attrs, opset)
     count, last, zero = (relax.const(each.astype(dtype), dtype) for each in (sizes, sizes - 1, 0 * sizes))
     wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, count), indices)

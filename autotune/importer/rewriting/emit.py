@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,9 @@ from schedules.errors import UnsupportedError
 INT64 = onnx.TensorProto.INT64
 STANDING_FOR = {f"{OWN_DOMAIN}::Choose": "If"}
 """Operator of ours → the one of the user's model that it stands for, in messages."""
+
+KEPT_BYTES = 1 << 12
+"""Bytes of a constant up to which equal ones are found by comparing them, beyond by their hash."""
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -120,7 +124,8 @@ class Emit:
     def const(self, values: ArrayLike, dtype: Any = None) -> str:
         """A constant."""
         array = np.asarray(values, dtype)
-        key = (array.shape, str(array.dtype), array.tobytes())
+        text = np.ascontiguousarray(array).tobytes()
+        key = (array.shape, str(array.dtype), text if len(text) <= KEPT_BYTES else hashlib.sha256(text).digest())
         if key not in self._known:
             name = self.fresh()
             self.scope.add(name, array)

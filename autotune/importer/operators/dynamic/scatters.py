@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
-from autotune.importer.operators.moving import at_places
+from autotune.importer.operators.moving import at_places, held_within
 from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
 from schedules.templates.by_hand.scatter import REDUCTIONS, TYPES, ScatterShape, scatter
 
@@ -36,12 +36,15 @@ def _by_hand(bb: relax.BlockBuilder, given: Sequence[relax.Expr], attrs: dict[st
     fits = dtype in TYPES and reduction in REDUCTIONS
     if not fits or not math.prod(shape) or not math.prod(at) or not math.prod(_sizes(updates)):
         return None
-    if str(attrs["tvm_custom"]["kind"]) == "ScatterND":
+    axis = int(attrs.get("axis", 0)) % len(shape)
+    is_nd = str(attrs["tvm_custom"]["kind"]) == "ScatterND"
+    if isinstance(places, GenericConst):
+        held_within(places.value.numpy(), np.array(shape[: at[-1]] if is_nd else shape[axis]))
+    if is_nd:
         depth, count = at[-1], math.prod(at[:-1])
         whole, slabs, sizes, width = True, 1, tuple(shape[:depth]), math.prod(shape[depth:])
         places = bb.normalize(relax.op.reshape(places, (1, count, depth)))
     else:
-        axis = int(attrs.get("axis", 0)) % len(shape)
         if [*at[:axis], *at[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
             return None  # the updates reach but a part of the other axes
         slabs, count, width, sizes = math.prod(shape[:axis]), at[axis], math.prod(shape[axis + 1 :]), (shape[axis],)

@@ -1,4 +1,4 @@
-"""Scatters against NumPy: every reduction, type and way to share the work, with places that repeat and count backwards."""
+"""Scatters against NumPy: every reduction, type and way to share the work; places repeat and count backwards."""
 
 from dataclasses import replace
 

@@ -25,9 +25,9 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     """
     data, indices = inputs[:2]
     if isinstance(data, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
-        return _native("Gather", bb, inputs, attrs, opset)
+        return native("Gather", bb, inputs, attrs, opset)
     if isinstance(data, GenericConst) and isinstance(indices, GenericConst):
-        return _native("Gather", bb, inputs, attrs, opset)
+        return native("Gather", bb, inputs, attrs, opset)
     assert data is not None
     assert indices is not None
     axis = int(attrs.get("axis", 0)) % len(data.ty.shape)
@@ -66,7 +66,7 @@ def held_within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
     return places
 
 
-def _native(kind: str, bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+def native(kind: str, bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """What Relax's importer makes of an operator."""
     converter = onnx_frontend._get_convert_map()[kind].get_converter(opset)
     return converter(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
@@ -81,7 +81,7 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     assert indices is not None
     given = [each for each in inputs if each is not None]
     if isinstance(indices, relax.ShapeExpr):
-        return _native(kind, bb, given, attrs, opset)
+        return native(kind, bb, given, attrs, opset)
     shape, dtype = [int(size) for size in data.ty.shape], str(indices.ty.dtype)
     sizes = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
     if kind.endswith("ND"):
@@ -89,11 +89,11 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         sizes = np.array(shape[first : first + int(indices.ty.shape[-1])])
     if isinstance(indices, GenericConst):
         held_within(indices.value.numpy(), sizes)
-        return _native(kind, bb, given, attrs, opset)
+        return native(kind, bb, given, attrs, opset)
     count, last, zero = (relax.const(each.astype(dtype), dtype) for each in (sizes, sizes - 1, 0 * sizes))
     wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, count), indices)
     held = bb.normalize(relax.op.maximum(relax.op.minimum(bb.normalize(wrapped), last), zero))
-    return _native(kind, bb, [data, held, *given[2:]], attrs, opset)
+    return native(kind, bb, [data, held, *given[2:]], attrs, opset)
 
 
 @rewrites("Pad")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import ArrayLike
-from onnx import NodeProto, helper
+from onnx import AttributeProto, NodeProto, helper
 
-from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from schedules.errors import UnsupportedError
@@ -34,14 +33,36 @@ class Node:
         self.proto, self.scope = proto, scope
         self.kind = str(proto.op_type)
         self.name = str(proto.name)
-        self._attributes = attributes_of(proto)
+        self._attributes = {attribute.name: attribute for attribute in proto.attribute}
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute; strings as text."""
-        value = self._attributes.get(name, default)
+        attribute = self._attributes.get(name)
+        value = default if attribute is None else helper.get_attribute_value(attribute)
         if isinstance(value, list) and value and isinstance(value[0], bytes):
             return [item.decode() for item in value]
         return value.decode() if isinstance(value, bytes) else value
+
+    def numbers(self, name: str) -> Array | None:
+        """A list attribute of numbers as an array, without a Python object for each; None where there is none."""
+        attribute = self._attributes.get(name)
+        if attribute is None or attribute.type not in (AttributeProto.INTS, AttributeProto.FLOATS):
+            return None
+        is_whole = attribute.type == AttributeProto.INTS
+        given = attribute.ints if is_whole else attribute.floats
+        return np.fromiter(given, np.int64 if is_whole else np.float32, len(given))
+
+    def codes(self, name: str, known: Mapping[bytes, int]) -> Array:
+        """A list attribute of strings as their numbers in ``known``.
+
+        Raises:
+            UnsupportedError: if a string is not in it.
+        """
+        given = self._attributes[name].strings if name in self._attributes else ()
+        try:
+            return np.fromiter((known[each] for each in given), np.int64, len(given))
+        except KeyError as error:
+            raise self.refused(f"its {name} has {error.args[0]!r}") from error
 
     @property
     def attributes(self) -> dict[str, Any]:

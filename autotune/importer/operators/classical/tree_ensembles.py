@@ -69,9 +69,9 @@ class Forest:
 
     def depth(self) -> int:
         """Steps from a root to the farthest leaf; more than ``DEEPEST`` where there is a circle."""
-        places, steps = np.unique(self.roots), 0
-        while steps <= DEEPEST and (self.mode[places] != LEAF).any():
-            places, steps = np.unique(np.concatenate([self.true[places], self.false[places]])), steps + 1
+        places, steps = self.roots, 0
+        while steps <= DEEPEST and (inner := places[self.mode[places] != LEAF]).size:
+            places, steps = np.flatnonzero(_marked(len(self.mode), self.true[inner], self.false[inner])), steps + 1
         return steps
 
     def leaves(self, node: Node, e: Emit, x: str, rows: int) -> str:
@@ -98,13 +98,21 @@ class Forest:
         return e.op("Gather", e.const(self.weights), place, axis=0)
 
 
+def _marked(size: int, *places: Array) -> Array:
+    """(size,) whether each is among ``places``: sorting millions of them takes seconds."""
+    marks = np.zeros(size, bool)
+    for each in places:
+        marks[each] = True
+    return marks
+
+
 def _numbers(node: Node, name: str, dtype: Any) -> Array:
-    """A list attribute, or its twin ``…_as_tensor``, as an array."""
+    """A list attribute, or its twin ``…_as_tensor``, as an array; empty where there is none."""
     tensor = node.attr(f"{name}_as_tensor")
-    if tensor is None and hasattr(node.attr(name), "data_type"):
-        tensor = node.attr(name)
-    given = numpy_helper.to_array(tensor) if tensor is not None else node.numbers(name)
-    return np.asarray(() if given is None else given).astype(dtype)
+    if tensor is None and (given := node.numbers(name)) is not None:
+        return given.astype(dtype)
+    tensor = node.attr(name) if tensor is None else tensor
+    return np.zeros(0, dtype) if tensor is None else numpy_helper.to_array(tensor).astype(dtype)
 
 
 def _forest(node: Node, targets: str, count: int, real: Any) -> Forest:
@@ -120,7 +128,7 @@ def _forest(node: Node, targets: str, count: int, real: Any) -> Forest:
         return made
 
     true, false = led("nodes_truenodeids"), led("nodes_falsenodeids")
-    roots = np.setdiff1d(np.arange(size), np.concatenate([true[inner], false[inner]]))
+    roots = np.flatnonzero(~_marked(size, true[inner], false[inner]))
     weights = np.zeros((size, count), np.float32)
     keys = [_numbers(node, f"{targets}_{name}", np.int64) for name in ("treeids", "nodeids", "ids")]
     np.add.at(weights, (place.of(keys[0], keys[1]), keys[2]), _numbers(node, f"{targets}_weights", np.float32))

@@ -125,7 +125,7 @@ def template_name(func: tirx.PrimFunc, target: Target) -> str:
 
 def _unmatched(func: tirx.PrimFunc) -> str:
     """What stands for the template of a function that none matches."""
-    return "attention" if is_scheduled(func) else "baseline"
+    return str(func.attrs[SCHEDULED]).split()[0] if is_scheduled(func) else "baseline"
 
 
 def _matched(func: tirx.PrimFunc, target: Target) -> tuple[Template[Any], Anchor] | None:

@@ -38,6 +38,7 @@ class Description:
     """What a session says of itself."""
 
     inputs: list[NodeArg]
+    noise: list[NodeArg]
     outputs: list[NodeArg]
     meta: ModelMeta
 
@@ -62,7 +63,8 @@ class SessionHandler(Handler):
             session = self._session = self._session or InferenceSession(self._artifact)
             if job.feed is not None:
                 return session.run(None, job.feed)
-            return Description(session.get_inputs(), session.get_outputs(), session.get_modelmeta())
+            inputs, noise = session.get_inputs(), session.get_overridable_initializers()
+            return Description(inputs, noise, session.get_outputs(), session.get_modelmeta())
         except AutotuneError as error:
             return Refused(error)
 
@@ -91,6 +93,10 @@ class IsolatedSession(AbstractContextManager["IsolatedSession"]):
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in order."""
         return self._description.inputs
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The inputs of noise."""
+        return self._description.noise
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in order."""

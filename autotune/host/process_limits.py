@@ -27,7 +27,14 @@ and 0.03 s with these.
 PR_SET_PDEATHSIG = 1
 """``prctl``'s option that makes the kernel send a signal to this process when its parent ends."""
 
-OUT_OF_MEMORY = ("bad_alloc", "out of memory", "Cannot allocate memory", "Unable to allocate", "std::length_error")
+OUT_OF_MEMORY = (
+    "bad_alloc",
+    "out of memory",
+    "Cannot allocate memory",
+    "Unable to allocate",
+    "std::length_error",
+    "Arena alloc failed",
+)
 """Texts of errors after an allocation has failed."""
 
 

@@ -65,7 +65,7 @@ def store_codes(draft: KernelDraft) -> None:
 
 def convert_to_relax(draft: KernelDraft) -> None:
     """Convert every operator to Relax."""
-    draft.module = import_graph(draft.model)
+    draft.module = import_graph(draft.model, draft.templates.by_hand)
 
 
 def view_as_images(draft: KernelDraft) -> None:

@@ -11,8 +11,10 @@ from google.protobuf.message import DecodeError
 from onnx import NodeProto
 from onnx.checker import ValidationError
 
+from autotune.frame.noise import noise_of
 from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
+from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.model_files.sparse_tensors import fill_sparse
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
@@ -20,7 +22,7 @@ from autotune.importer.onnx_model.input_shapes import bind_inputs
 from autotune.importer.onnx_model.mend import mend
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
-from autotune.importer.onnx_model.tensors import load_tensors
+from autotune.importer.onnx_model.tensors import fill_external, load_tensors, place_of
 from costmodels.choices import did_you_mean
 from schedules.errors import ModelError, UnsupportedError, first_line
 
@@ -42,7 +44,8 @@ def load_model(
 
     Args:
         path: an ONNX file; external data is read from its folder only.
-        inputs: input name → shape for inputs whose shape the file leaves open (``--input``).
+        inputs: input name → shape for inputs whose shape the file leaves open (``--input``); those of noise, whose
+            shapes follow from others, may be among them.
         foreign: accept operators of other domains, which ONNX Runtime will run.
         apart: leave large external weights in their files (``tensors.array_of``).
         mapped: leave those inside the model's own file there too; for a short time only, as exporters write anew into
@@ -60,12 +63,14 @@ def load_model(
     fill_sparse(model, name)
     mend(model, name)
     load_tensors(model, path.parent, name, apart, inside)
-    bind_inputs(model, take_apart(model, inputs or {}, name), path)
+    given = {own: shape for own, shape in (inputs or {}).items() if noise_of(own) is None}
+    bind_inputs(model, take_apart(model, given, name), path)
     _check_operators(model, name, foreign)
     name_nodes(model.graph.node)
     _check_onnx(model, name)
     infer_shapes(model, name)
     drop_dead_branches(model)
+    set_noise_apart(model)
     return model
 
 
@@ -78,14 +83,17 @@ def _near(path: Path) -> str:
 
 
 def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[str, int, int]]]:
-    """The model, and the places of weights that it says are external and that lie in its file."""
+    """The model, and the places of weights that it says are external and that lie in its file.
+
+    Weights are never in memory twice: where they do not stay in the file, each is read into the parsed model.
+    """
     if not path.exists():
         raise ModelError(f"{path} does not exist; {_near(path)}give the path of an ONNX file")
     if not path.is_file():
         raise ModelError(f"{path} is not a file; give the path of an ONNX file")
     places: Iterable[tuple[int, int]] = ()
     try:
-        found = parts_without_weights(path) if mapped else None
+        found = parts_without_weights(path)
         data, places = found or (path.read_bytes(), ())
         size = path.stat().st_size
     except OSError as error:
@@ -100,7 +108,34 @@ def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[s
     # Protobuf parses many files that are not models, the empty file among them.
     if not model.ir_version or not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} holds no ONNX graph ({size} bytes); copy or export it again")
-    return model, frozenset((str(path), *place) for place in places)
+    inside = frozenset((str(path), *place) for place in places)
+    if mapped or not inside:
+        return model, inside
+    _read_inside(model, path, inside)
+    return model, frozenset()
+
+
+def _read_inside(model: onnx.ModelProto, path: Path, inside: frozenset[tuple[str, int, int]]) -> None:
+    """Read weights that lie in the model's own file into ``model``, in place.
+
+    By reads: where an exporter writes the file anew meanwhile, a mapped page that is gone ends the process.
+
+    Raises:
+        ModelError: if the file cannot be read, or is shorter than it was.
+    """
+    try:
+        with path.open("rb") as file:
+            for tensor in model.graph.initializer:
+                place = place_of(tensor)
+                if place is None or place not in inside:
+                    continue
+                file.seek(place[1])
+                data = file.read(place[2])
+                if len(data) < place[2]:
+                    raise ModelError(f"{path} was cut short while it was read; import it when it is complete")
+                fill_external(tensor, data)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
 
 
 def _check_text(message: Any, name: str) -> None:
@@ -196,7 +231,7 @@ def _node_name(node: NodeProto) -> str:
 
 
 def _check_onnx(model: onnx.ModelProto, name: str) -> None:
-    small = skeleton(model)
+    small = skeleton(model, tables=False)
     set_strays_apart(small)
     typed = [value for value in small.graph.output if value.type.WhichOneof("value")]
     del small.graph.output[:]  # the checker insists on types, which inference will find

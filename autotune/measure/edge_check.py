@@ -94,7 +94,7 @@ class ExpectedEdges:
         flat = self._numbers(want)
         self._finite = np.isfinite(flat)
         self._infinite = np.flatnonzero(np.isinf(flat))
-        self._opposite = -flat[self._infinite]
+        self._opposite = -flat[self._infinite] if self._infinite.size else flat[:0]
 
     @classmethod
     def of(cls, task: Task, want: Array) -> ExpectedEdges:

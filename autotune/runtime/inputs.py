@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.frame.frame import Frame
+from autotune.frame.noise import NoiseSource
 from autotune.host.dtypes import numpy_type
 from autotune.interface import OpenSpec, TensorSpec
 from costmodels.choices import did_you_mean
@@ -31,10 +32,17 @@ class InputCheck:
     Args:
         specs: the model's inputs. An open size may be any, but the same wherever its name stands.
         frame: of the artifact, which says what is a sequence.
+        noise: draws the inputs of noise that a feed leaves out.
     """
 
-    def __init__(self, specs: Sequence[Spec], frame: Frame | None = None) -> None:
-        self._frame = frame if frame is not None and frame.sequences else None
+    def __init__(self, specs: Sequence[Spec], frame: Frame | None = None, noise: NoiseSource | None = None) -> None:
+        # What completes a feed, in order; nothing for most models.
+        self._steps: list[Callable[[Mapping[str, Any]], dict[str, Any]]] = []
+        if frame is not None and frame.sequences:
+            self._steps.append(frame.elements)
+        if noise is not None and noise.names:
+            self._steps.append(noise.add_to)
+        self._drawn = frozenset[str]() if noise is None else noise.names
         # Types are looked up once: a model of small layers runs in less time than that takes.
         self._specs = [
             (spec, spec.name, numpy_type(spec.dtype), spec.shape if _is_closed(spec) else None) for spec in specs
@@ -55,8 +63,8 @@ class InputCheck:
                 that they share.
         """
         try:
-            if self._frame is not None:
-                feed = self._frame.elements(feed)
+            for step in self._steps:
+                feed = step(feed)
             if len(feed) > len(self._specs):
                 self._refuse_unknown(feed)
             made = [
@@ -118,9 +126,9 @@ class InputCheck:
         return array
 
     def _refuse_unknown(self, feed: Mapping[str, Any]) -> None:
-        known = [spec.name for spec, *_ in self._specs]
+        known = [spec.name for spec, *_ in self._specs if spec.name not in self._drawn]
         for name in feed:
-            if name not in known:
+            if name not in known and name not in self._drawn:
                 raise UsageError(f"the model has no input {name!r}; {did_you_mean(name, known)}its inputs are {known}")
 
 

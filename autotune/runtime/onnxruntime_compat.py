@@ -45,10 +45,6 @@ class OnnxRuntimeLike:
         """None have any meaning."""
         return {PROVIDER: {}}
 
-    def get_overridable_initializers(self) -> list[Any]:
-        """Weights are packed into the artifact: none can be overridden."""
-        return []
-
     def set_providers(self, providers: Sequence[Provider], provider_options: object = None) -> None:
         """Accepted and ignored with a warning where it asks for another provider than the CPU."""
         warn_of_providers(providers)

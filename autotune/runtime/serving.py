@@ -24,6 +24,7 @@ from autotune.artifact.held_files import read_whole
 from autotune.artifact.manifest import AUTO, KERNELS, SHAPES, STREAMS, read_manifest
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.executor import Streams
+from autotune.frame.noise import NoiseSource
 from autotune.host.machine import read_host, session_groups
 from autotune.interface import Interface
 from autotune.runtime.artifact_executor import ArtifactExecutor
@@ -60,13 +61,14 @@ class Serving:
         path: of the artifact.
         threads: of a run on all cores, or on a stream where there are no others; None for what it was tuned for.
         options: streams, queue and batches.
+        seed: of the random numbers that the model draws; None for other ones in every session.
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
-        UsageError: if its requests cannot be joined into batches and should be.
+        UsageError: if its requests cannot be joined into batches and should be, or ``seed`` is none.
     """
 
-    def __init__(self, path: Path, threads: int | None, options: ServeOptions) -> None:
+    def __init__(self, path: Path, threads: int | None, options: ServeOptions, seed: int | None = None) -> None:
         opened = read_whole(path, lambda place: _Opened(place, threads, options.streams))
         self.seal = opened.seal
         self._executors: Mapping[int, ArtifactExecutor] = opened.executors
@@ -75,7 +77,8 @@ class Serving:
         self._begin()
         self.first = self._executors.get(WIDE) or self._executors[0]
         frame = opened.artifact.frame if isinstance(opened.artifact, Artifact) else None
-        self.check = InputCheck(self.first.inputs, frame)
+        self.noise = NoiseSource(self.first.inputs, seed, partial(_shapes_of_parts, opened.artifact))
+        self.check = InputCheck(self.first.inputs, frame, self.noise)
         self.generation = self.first if isinstance(self.first, GenerationExecutor) else None
         if self.generation is not None:
             pasts = {cache.past for cache in self.generation.caches}
@@ -108,6 +111,7 @@ class Serving:
         """Begin again in the child of a fork, whose parent's requests are not its own."""
         for executor in self._executors.values():
             executor.resume()
+        self.noise.renew()
         self._begin()
         if not all(executor.survives_fork for executor in self._executors.values()):
             self._streams, self._batcher, self._queue = None, None, ClosedQueue(FORKED)
@@ -405,6 +409,24 @@ class _Opened:
                 return GenerationExecutor(self.artifact, threads, cpus)
             return MultiShapeExecutor(self.artifact, threads, cpus, tuned_for)
         return SegmentedExecutor(self.artifact, threads, cpus)
+
+
+def _shapes_of_parts(
+    artifact: Artifact | Composite, shapes: Mapping[str, tuple[int, ...]]
+) -> Mapping[str, tuple[int, ...]]:
+    """Shapes of all inputs of the part that takes inputs of these ``shapes``.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    for part in artifact.tuned if isinstance(artifact, Composite) else ():
+        if {**part.shapes, **shapes} == part.shapes:
+            return part.shapes
+    told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+    raise UsageError(
+        f"no set of shapes for {told}, and the sizes of the random numbers that the model draws follow from no other; "
+        "add these shapes to the other --input of 'tune run' and run it again"
+    )
 
 
 def _thread_counts(artifact: Artifact | Composite) -> set[int]:

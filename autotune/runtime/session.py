@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
+from autotune.frame.noise import without_noise
 from autotune.graph.lanes import Lane
 from autotune.host.forks import renew_in_children
 from autotune.runtime.adaptive.adapt import Adapt
@@ -68,13 +69,14 @@ class InferenceSession(OnnxRuntimeLike):
             for all cores (``balanced``), of the latter.
         serve: streams, the queue for them, and how requests are joined into batches.
         adapt: ``path`` is an ONNX file. Requests of any size are answered from the first one, and a process of low
-            priority tunes for the sizes that occur; ``True`` for the defaults of ``Adapt`` (docs/shapes.md).
+            priority tunes for the sizes that occur; ``True`` for the defaults of ``Adapt`` (docs/adapt.md).
+        seed: seed of the random numbers that the model draws (docs/models.md); None for other ones in every session.
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
         InstallError: if the artifact has fallback partitions and ONNX Runtime is not installed.
-        UsageError: for the bytes of a model instead of an artifact, a thread count below 1, or batches of a model that
-            has no batch.
+        UsageError: for the bytes of a model instead of an artifact, a thread count below 1, a negative seed, or batches
+            of a model that has no batch.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class InferenceSession(OnnxRuntimeLike):
         threads: int | None = None,
         serve: ServeOptions | None = None,
         adapt: Adapt | bool = False,
+        seed: int | None = None,
     ) -> None:
         if isinstance(path, bytes | bytearray):
             raise UsageError("an artifact is a directory, not bytes; save the model and make one with 'tune run MODEL'")
@@ -94,12 +97,15 @@ class InferenceSession(OnnxRuntimeLike):
         self._path = Path(path)
         self._threads = thread_count(sess_options, threads)
         self._serve = serve or ServeOptions()
+        self._seed = seed
         self._serving: Serving | AdaptiveServing
         if adapt is False:
-            self._serving = Serving(self._path, self._threads, self._serve)
+            self._serving = Serving(self._path, self._threads, self._serve, seed)
         else:
             if adapt is not True and not isinstance(adapt, Adapt):
                 raise UsageError(f"adapt is {adapt!r}; give True, or autotune.Adapt(cpu_share=0.25, until='3%')")
+            if seed is not None:
+                raise UsageError("seed does not go with adapt: ONNX Runtime draws other numbers; leave one of them out")
             chosen = Adapt() if adapt is True else adapt
             self._serving = AdaptiveServing(self._path, self._threads, self._serve, chosen)
         self._reloading = threading.Lock()
@@ -122,7 +128,12 @@ class InferenceSession(OnnxRuntimeLike):
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in order."""
-        return [NodeArg(spec) for spec in self._serving.first.inputs]
+        return [NodeArg(spec) for spec in without_noise(self._serving.first.inputs)]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The inputs of noise, which the session draws where a feed leaves them out. No weight can be overridden."""
+        fed = without_noise(self._serving.first.inputs)
+        return [NodeArg(spec) for spec in self._serving.first.inputs if spec not in fed]
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in order."""
@@ -243,7 +254,7 @@ class InferenceSession(OnnxRuntimeLike):
             new = self._path if path is None else Path(path)
             if (new, str(read_manifest(new)["seal"])) == (self._path, self._serving.seal):
                 return False
-            serving = Serving(new, self._threads, self._serve)
+            serving = Serving(new, self._threads, self._serve, self._seed)
             for name in ("inputs", "outputs"):
                 before, after = (tuple(getattr(each.first, name)) for each in (self._serving, serving))
                 if [vars(spec) for spec in before] != [vars(spec) for spec in after]:

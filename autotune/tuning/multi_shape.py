@@ -111,8 +111,9 @@ class ShapeSets:
         """
         if self._options.generate is not None:
             return  # every part was; sizes between them are padded with what nothing looks at
-        session, interface, seed = InferenceSession(made), read_composite(made).interface, self._options.seed
-        for shapes in _unseen(interface, self._sets):
+        session, composite, seed = InferenceSession(made), read_composite(made), self._options.seed
+        interface = composite.interface
+        for shapes in _unseen(interface, [part.shapes for part in composite.parts]):
             specs = [TensorSpec(spec.name, shapes[spec.name], spec.dtype) for spec in interface.inputs]
             feed = random_inputs(specs, seed)
             verdict = compare_outputs(session, self._reference(feed), feed)

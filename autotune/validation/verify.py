@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.artifact.manifest import CACHES
+from autotune.frame.noise import draw, noise_of
 from autotune.host.dtypes import is_short_float, numpy_type
 from autotune.interface import TensorSpec
 from autotune.options import FP32
@@ -47,7 +48,9 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
             feed[spec.name] = DECODER_INPUTS[spec.name](spec.shape).astype(spec.dtype)
             continue
         dtype = numpy_type(spec.dtype)
-        if dtype.kind == "O":
+        if (noise := noise_of(spec.name)) is not None:
+            feed[spec.name] = draw(noise.kind, rng, spec.shape, spec.dtype)
+        elif dtype.kind == "O":
             feed[spec.name] = np.array(WORDS, object)[rng.integers(0, len(WORDS), spec.shape)]
         elif dtype.kind == "f" or is_short_float(dtype):
             feed[spec.name] = rng.standard_normal(spec.shape).astype(dtype)
@@ -221,7 +224,7 @@ def _in_order(found: Allowance, theirs: Sequence[Any], together: Sequence[Sequen
 
 def session_inputs(session: InferenceSession, seed: int) -> Arrays:
     """Random values for what ``session`` takes."""
-    args = session.get_inputs()
+    args = [*session.get_inputs(), *session.get_overridable_initializers()]
     specs = [TensorSpec(arg.name, tuple(int(size or 0) for size in arg.shape), arg.dtype) for arg in args]
     return random_inputs(specs, seed)
 

@@ -94,6 +94,7 @@ class TemplateSet:
         half_native: whether float16 operands of products stay float16; else they become float32 at import.
         activations: of a target, the type that products of quantised tensors read, summed as integers; empty where they
             become fp32 at import.
+        by_hand: whether scatters become kernels that are scheduled by hand, for CPUs.
         channels_last: whether images are (n, h, w, c); else their channels are blocked, (n, c/b, h, w, b).
     """
 
@@ -105,6 +106,7 @@ class TemplateSet:
     tvm_target: Callable[[Target], tvm.target.Target]
     half_native: bool
     activations: Callable[[Target], str]
+    by_hand: bool
     channels_last: bool
 
 

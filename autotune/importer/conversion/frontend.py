@@ -20,7 +20,7 @@ from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
 from autotune.importer.onnx_model.tensors import array_of
-from autotune.importer.rewriting.registry import Role, function_of
+from autotune.importer.rewriting.registry import BY_HAND, Role, function_of
 from schedules.errors import ModelError, UnsupportedError, first_line
 
 COMPUTED = frozenset({"Add", "Sub", "Mul", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
@@ -30,7 +30,13 @@ logger = logging.getLogger(__name__)
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
-    """Looks converters up here first."""
+    """Looks converters up here first.
+
+    Attributes:
+        by_hand: as ``TemplateSet``.
+    """
+
+    by_hand = True
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         known = onnx_frontend._get_convert_map()
@@ -69,7 +75,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
                 if (converter := function_of(Role.CONVERT, op_name)) is None:
                     made = super()._convert_operator(op_name, inputs, attrs, opset)
                     return self._windowed(inputs[0], made) if op_name in WINDOWED else made
-                attrs["tvm_custom"]["kind"] = op_name
+                attrs["tvm_custom"].update({"kind": op_name, BY_HAND: self.by_hand})
                 padded = [inputs[index] for index in range(max(len(inputs), 8))]
                 return self.bb.normalize(converter(self.bb, padded, attrs, opset))
         except ModelError as error:
@@ -100,8 +106,11 @@ def _is_empty(value: relax.Expr) -> bool:
     return shape is not None and any(isinstance(size, tirx.IntImm) and int(size.value) == 0 for size in shape)
 
 
-def import_graph(model: onnx.ModelProto) -> IRModule:
+def import_graph(model: onnx.ModelProto, by_hand: bool = True) -> IRModule:
     """The Relax module of a simplified model; its ``main`` takes the model's inputs.
+
+    Args:
+        by_hand: as ``TemplateSet``.
 
     Raises:
         ModelError: in one line that names the operator. Outside of operators, Relax raises errors of its own.
@@ -111,6 +120,8 @@ def import_graph(model: onnx.ModelProto) -> IRModule:
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             warnings.simplefilter("ignore")
-            return _Importer({}, "float32").from_onnx(model.graph, opset)
+            importer = _Importer({}, "float32")
+            importer.by_hand = by_hand
+            return importer.from_onnx(model.graph, opset)
     finally:
         logger.debug("importer: %s", printed.getvalue())

@@ -28,8 +28,8 @@ from autotune.importer.operators.classical import (  # noqa: F401  # as above
     linear_models,
     tree_ensembles,
 )
-from autotune.importer.operators.contractions import einsum, integer_products, reductions  # noqa: F401  # as above
-from autotune.importer.operators.dynamic import ordering, regions, sequence_values, suppression  # noqa: F401  # as above
+from autotune.importer.operators.contractions import cubic_grids, einsum, integer_products, reductions  # noqa: F401  # as above
+from autotune.importer.operators.dynamic import ordering, regions, scatters, sequence_values, suppression  # noqa: F401  # as above
 from autotune.importer.operators.whole_numbers import bits, casts, integer_arithmetic  # noqa: F401  # as above
 
 __all__ = ["EXPANDED", "EXPANDED_LAST", "import_graph"]

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from autotune.frame.noise import noise_of
 from autotune.importer.onnx_model.graph_edits import drop_unused, replace_nodes
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
@@ -70,6 +71,12 @@ def add_lengths(model: ModelProto) -> tuple[Cache, ...]:
         raise UnsupportedError(
             f"{model.graph.name or 'the model'} keeps no cache that is known: no input is joined to new keys or values "
             f"and given back (inputs: {names}); leave --generate out, or export it with past key values"
+        )
+    drawn = next((value.name for value in inputs if noise_of(value.name) is not None), None)
+    if drawn is not None:
+        raise UnsupportedError(
+            f"{model.graph.name or 'the model'} draws random numbers ({drawn}), which caches written in place do not "
+            "allow yet; leave --generate out, or choose tokens outside the model"
         )
     for cache in caches:
         if inputs[cache.past].type.tensor_type.elem_type != TensorProto.FLOAT:

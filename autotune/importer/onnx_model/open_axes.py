@@ -7,10 +7,12 @@ Axes of inputs that the model gives one name share a symbol; an axis without a n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import onnx
 
+from autotune.frame.noise import noise_of, without_noise
 from autotune.importer.onnx_model.shapes import dim_name, true_inputs
 from autotune.interface import Interface, OpenSpec
 
@@ -31,6 +33,7 @@ def open_interface(
     for index, (name, shape, dtype) in enumerate(inputs[0]):
         every = [each[index][1] for each in inputs]
         opened.append(OpenSpec(name, tuple(_opened(every, axis, names, name) for axis in range(len(shape))), dtype))
+    opened = _named_noise(opened, inputs)
     interface = Interface(tuple(opened), (), {})
     sizes = [interface.sizes({name: shape for name, shape, _ in each}) or {} for each in inputs]
     made, scale = [], {}
@@ -47,6 +50,23 @@ def open_interface(
                 scale[number, axis] = factor
         made.append(OpenSpec(name, tuple(dims), dtype))
     return Interface(tuple(opened), tuple(made), scale)
+
+
+def _named_noise(
+    opened: Sequence[OpenSpec], inputs: Sequence[Sequence[tuple[str, tuple[int, ...], str]]]
+) -> list[OpenSpec]:
+    """``opened`` with the open sizes of noise called after the inputs' sizes that they equal in every set."""
+    known = Interface(tuple(without_noise(opened)), (), {})
+    sizes = [known.sizes({name: shape for name, shape, _ in each}) or {} for each in inputs]
+    named = []
+    for index, spec in enumerate(opened):
+        shape = list(spec.shape)
+        for axis, size in enumerate(shape):
+            if isinstance(size, str) and noise_of(spec.name) is not None:
+                every = [each[index][1][axis] for each in inputs]
+                shape[axis] = next((name for name in sizes[0] if [each[name] for each in sizes] == every), size)
+        named.append(replace(spec, shape=tuple(shape)))
+    return named
 
 
 def _dim_names(model: onnx.ModelProto) -> dict[tuple[str, int], str]:

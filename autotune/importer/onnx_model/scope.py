@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import Names, subgraphs
 from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS
-from autotune.importer.onnx_model.tensors import array_of
+from autotune.importer.onnx_model.tensors import array_of, fill_tensor
 
 Array = NDArray[Any]
 
@@ -128,8 +128,8 @@ class Scope:
 
     def add(self, name: str, array: Array) -> None:
         """Make ``array`` a constant of the graph."""
-        tensor = numpy_helper.from_array(np.asarray(array), name)
-        self.graph.initializer.append(tensor)
+        tensor = self.graph.initializer.add()
+        fill_tensor(tensor, np.asarray(array), name)
         self.tensors[name], self._arrays[name] = tensor, np.asarray(array)
         self.shapes[name], self.types[name] = tuple(tensor.dims), tensor.data_type
         self.ranks[name] = len(tensor.dims)

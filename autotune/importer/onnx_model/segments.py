@@ -87,8 +87,8 @@ def refuse_random(model: ModelProto) -> None:
         seeded = any(attribute.name == "seed" for attribute in node.attribute)
         if node.op_type in RANDOM and node.domain in STANDARD_DOMAINS and not seeded:
             raise UnsupportedError(
-                f"operator {node.op_type} (node {node.name!r}) is not supported: its results are random, so outputs "
-                "cannot be verified; let the model take them as an input, or give the node a seed"
+                f"operator {node.op_type} (node {node.name!r}) is not supported: it draws random numbers in the body "
+                "of a loop or an If, so outputs cannot be verified; let it draw outside, or give the node a seed"
             )
 
 

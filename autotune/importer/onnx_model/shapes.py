@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 from onnx import TensorProto, TensorShapeProto, ValueInfoProto, helper
@@ -88,15 +88,16 @@ def is_large(tensor: TensorProto) -> bool:
     return int(math.prod(tensor.dims)) > SKELETON_ELEMENTS
 
 
-def skeleton(model: onnx.ModelProto, left_out: Collection[str] | None = None) -> onnx.ModelProto:
+def skeleton(model: onnx.ModelProto, left_out: Collection[str] | None = None, tables: bool = True) -> onnx.ModelProto:
     """A copy whose large initialisers are graph inputs of their type: what checks and inference need, and small.
 
     Weights are then never serialised, so a model above protobuf's 2 GB is checked like any other.
 
     Args:
         left_out: names of the initialisers that become inputs instead of all large ones.
+        tables: as ``without_weights`` has it.
     """
-    small = without_weights(model)
+    small = without_weights(model, tables)
     for tensor in model.graph.initializer:
         if is_large(tensor) if left_out is None else tensor.name in left_out:
             value = helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
@@ -106,17 +107,46 @@ def skeleton(model: onnx.ModelProto, left_out: Collection[str] | None = None) ->
     return small
 
 
-def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy that has no initialisers, and does not list them among its inputs either."""
+CLASSICAL = "ai.onnx.ml"
+"""Domain whose operators keep their tables, which may have millions of rows, as attributes."""
+
+
+def without_weights(model: onnx.ModelProto, tables: bool = True) -> onnx.ModelProto:
+    """A copy that has no initialisers, and does not list them among its inputs either.
+
+    Args:
+        tables: whether nodes of ``CLASSICAL`` keep long lists, which no checker and no shape inference reads.
+    """
     small = onnx.ModelProto(ir_version=max(model.ir_version, 4))
     for field in ("opset_import", "functions", "metadata_props"):
         getattr(small, field).extend(getattr(model, field))
     graph = small.graph
     graph.name = model.graph.name
-    for field in ("node", "output", "value_info", "quantization_annotation"):
+    for field in ("output", "value_info", "quantization_annotation"):
         getattr(graph, field).extend(getattr(model.graph, field))
+    if tables or all(node.domain != CLASSICAL for node in model.graph.node):
+        graph.node.extend(model.graph.node)
+    else:
+        graph.node.extend(_without_lists(model.graph.node))
     graph.input.extend(true_inputs(model.graph))
     return small
+
+
+def _without_lists(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """``nodes``, those of ``CLASSICAL`` without their long lists."""
+    for node in nodes:
+        if node.domain != CLASSICAL:
+            yield node
+            continue
+        made = onnx.NodeProto(name=node.name, op_type=node.op_type, domain=node.domain)
+        made.input.extend(node.input)
+        made.output.extend(node.output)
+        made.attribute.extend(each for each in node.attribute if not _is_long(each))
+        yield made
+
+
+def _is_long(attribute: onnx.AttributeProto) -> bool:
+    return max(len(attribute.ints), len(attribute.floats), len(attribute.strings)) > SKELETON_ELEMENTS
 
 
 def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None:
@@ -130,7 +160,7 @@ def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None
     Raises:
         ModelError: naming the node whose inputs do not fit, or the tensor that is too large.
     """
-    small = skeleton(model)
+    small = skeleton(model, tables=False)
     _spell_defaults(small.graph)
     # ONNX infers nothing for operators of other domains; the shapes of their outputs were declared.
     own = {output for node in small.graph.node if node.domain not in STANDARD_DOMAINS for output in node.output}

@@ -52,6 +52,16 @@ def mapped_bytes(tensor: TensorProto) -> NDArray[np.uint8]:
     return np.memmap(place["location"], np.uint8, "c", int(place["offset"]), (size,)).view(np.ndarray)
 
 
+def fill_tensor(tensor: TensorProto, array: NDArray[Any], name: str) -> None:
+    """Make ``tensor``, which is empty, the constant ``array``; appending another tensor would copy its bytes twice."""
+    if array.dtype.kind not in "fiub" or array.dtype.byteorder == ">":
+        tensor.CopyFrom(numpy_helper.from_array(array, name))
+        return
+    tensor.name, tensor.data_type = name, helper.np_dtype_to_tensor_dtype(array.dtype)
+    tensor.dims.extend(array.shape)
+    tensor.raw_data = array.tobytes()
+
+
 def as_uint8(tensor: TensorProto, name: str) -> TensorProto:
     """The tensor's bytes as a tensor of uint8 called ``name``; apart where the tensor is."""
     if uses_external_data(tensor):
@@ -67,10 +77,14 @@ def bring_in(tensors: Iterable[TensorProto]) -> None:
     """Read the data of tensors apart into them, in place."""
     for tensor in tensors:
         if uses_external_data(tensor):
-            data = mapped_bytes(tensor).tobytes()
-            del tensor.external_data[:]
-            tensor.ClearField("data_location")
-            tensor.raw_data = data
+            fill_external(tensor, mapped_bytes(tensor).tobytes())
+
+
+def fill_external(tensor: TensorProto, data: bytes) -> None:
+    """Put ``data`` into a tensor whose data lay elsewhere."""
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+    tensor.raw_data = data
 
 
 def whole(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -105,7 +119,7 @@ def load_tensors(
     main = len(model.graph.initializer) if apart else 0  # they come first
     for index, tensor in enumerate(walk_tensors(model)):
         expected = _stored_bytes(tensor, name)
-        if (place := _place(tensor)) is not None and place in inside:
+        if (place := place_of(tensor)) is not None and place in inside:
             _check_length(tensor, place[2], expected, name)
             continue
         is_apart = index < main and expected >= APART_BYTES and uses_external_data(tensor)
@@ -115,8 +129,8 @@ def load_tensors(
             _check_size(tensor, expected, name)
 
 
-def _place(tensor: TensorProto) -> tuple[str, int, int] | None:
-    """Location, offset and length of external data that says all three, else None."""
+def place_of(tensor: TensorProto) -> tuple[str, int, int] | None:
+    """Return location, offset and length of external data that says all three; None of other data."""
     said = {entry.key: entry.value for entry in tensor.external_data}
     if not uses_external_data(tensor) or any(not said.get(key, "").isdecimal() for key in PLACE[1:]):
         return None

@@ -25,15 +25,15 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     """
     data, indices = inputs[:2]
     if isinstance(data, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
-        return _native("Gather", bb, inputs, attrs, opset)
+        return native("Gather", bb, inputs, attrs, opset)
     if isinstance(data, GenericConst) and isinstance(indices, GenericConst):
-        return _native("Gather", bb, inputs, attrs, opset)
+        return native("Gather", bb, inputs, attrs, opset)
     assert data is not None
     assert indices is not None
     axis = int(attrs.get("axis", 0)) % len(data.ty.shape)
     size = int(data.ty.shape[axis])
     if isinstance(indices, GenericConst):
-        places = _within(indices.value.numpy(), np.array(size))
+        places = held_within(indices.value.numpy(), np.array(size))
         if size == 1:  # nothing to choose; a kernel would be measured with places that are not there
             shape = [int(each) for each in data.ty.shape]
             before, after = shape[:axis], shape[axis + 1 :]
@@ -55,7 +55,7 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     return bb.emit_te(compute, data, indices, primfunc_name_hint="take")
 
 
-def _within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+def held_within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
     """``places``, which are constants.
 
     Raises:
@@ -66,13 +66,13 @@ def _within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
     return places
 
 
-def _native(kind: str, bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+def native(kind: str, bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """What Relax's importer makes of an operator."""
     converter = onnx_frontend._get_convert_map()[kind].get_converter(opset)
     return converter(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
 
 
-@converts("GatherElements", "ScatterElements", "GatherND", "ScatterND")
+@converts("GatherElements", "GatherND")
 def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """With places held within the tensor: Relax's own read and write where they are told to."""
     kind = str(attrs["tvm_custom"]["kind"])
@@ -81,19 +81,19 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     assert indices is not None
     given = [each for each in inputs if each is not None]
     if isinstance(indices, relax.ShapeExpr):
-        return _native(kind, bb, given, attrs, opset)
+        return native(kind, bb, given, attrs, opset)
     shape, dtype = [int(size) for size in data.ty.shape], str(indices.ty.dtype)
     sizes = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
     if kind.endswith("ND"):
         first = int(attrs.get("batch_dims", 0))
         sizes = np.array(shape[first : first + int(indices.ty.shape[-1])])
     if isinstance(indices, GenericConst):
-        _within(indices.value.numpy(), sizes)
-        return _native(kind, bb, given, attrs, opset)
+        held_within(indices.value.numpy(), sizes)
+        return native(kind, bb, given, attrs, opset)
     count, last, zero = (relax.const(each.astype(dtype), dtype) for each in (sizes, sizes - 1, 0 * sizes))
     wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, count), indices)
     held = bb.normalize(relax.op.maximum(relax.op.minimum(bb.normalize(wrapped), last), zero))
-    return _native(kind, bb, [data, held, *given[2:]], attrs, opset)
+    return native(kind, bb, [data, held, *given[2:]], attrs, opset)
 
 
 @rewrites("Pad")

@@ -17,7 +17,6 @@ from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites
-from schedules.templates.cpu.recurrent import UNITS
 
 MOST_STEPS = 2048
 """Steps laid out flat; more would take minutes to compile. Heuristic, not measured."""
@@ -95,6 +94,10 @@ MOST_ROWS = 8
 """Batch up to which a step is bound by reading R and not by arithmetic, so that all steps are one kernel. Heuristic,
 not measured."""
 
+NARROW, MOST_NARROW_ROWS = 256, 64
+"""Hidden units up to which R of an LSTM takes 1 MiB, which a core's L2 holds, and the batch up to which all steps are
+one kernel then: rows read R from there, and a step laid out is a dozen kernels. Heuristic, not measured."""
+
 
 def in_one_kernel(node: Node) -> bool:
     """Whether ``sequences`` takes it; large weights are folded once the model has its weights again."""
@@ -106,8 +109,7 @@ def in_one_kernel(node: Node) -> bool:
     return (
         usual
         and shape is not None
-        and shape[1] <= MOST_ROWS
-        and hidden % UNITS == 0
+        and shape[1] <= (MOST_NARROW_ROWS if hidden <= NARROW else MOST_ROWS)
         and node.type(0) == TensorProto.FLOAT
         and not node.input(4)
         and not node.input(7)

@@ -19,13 +19,17 @@ Array = NDArray[Any]
 
 @converts("LSTM", "GRU")
 def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Per direction: one matrix product for the inputs of all steps, then the kernel of all steps."""
+    """Per direction: one matrix product for the inputs of all steps, then the kernel of all steps.
+
+    Hidden units are filled up to whole chunks: those of zero weights and states stay zero.
+    """
     kind = str(attrs["tvm_custom"]["kind"])
-    x, weight, recurrence = inputs[0], _array(inputs[1]), _array(inputs[2])
-    gates, (count, rows, width) = GATES[kind], weight.shape
+    gates, x = GATES[kind], inputs[0]
+    weight, recurrence = _filled(_array(inputs[1]), gates, 1), _filled(_filled(_array(inputs[2]), gates, 1), 1, 2)
+    units, (count, rows, width) = _array(inputs[1]).shape[1] // gates, weight.shape
     hidden = rows // gates
     steps, batch, _ = (int(extent) for extent in x.ty.shape)  # type: ignore[union-attr]
-    biases = _array(inputs[3]) if inputs[3] is not None else np.zeros((count, 2 * rows), np.float32)
+    biases = _filled(_array(inputs[3]), 2 * gates, 1) if inputs[3] else np.zeros((count, 2 * rows), np.float32)
     direction = attrs.get("direction", b"forward").decode()
     flat = bb.normalize(relax.op.reshape(x, (steps * batch, width)))
     outs = []
@@ -45,14 +49,14 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         if kind == "GRU":
             given.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
         states = 2 if kind == "LSTM" else 1
-        given += [_state(bb, inputs[5 + place], index, batch, hidden) for place in range(states)]
+        given += [_state(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
         make = lstm_steps if kind == "LSTM" else gru_steps
         kernel = bb.add_func(
             make(steps, batch, hidden, backwards).without_attr("global_symbol"), f"{kind.lower()}_steps"
         )
         made = relax.TensorType((states, steps + 1, batch, hidden), "float32")
         outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made)), backwards))
-    return _results(bb, outs, (steps, batch, hidden), 2 if kind == "LSTM" else 1)
+    return _results(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
 
 
 def _results(
@@ -65,7 +69,7 @@ def _results(
         parts = []
         for out, backwards in outs:
             start = (0 if backwards else steps) if last else (0 if backwards else 1)
-            rows = _rows(bb, out, which, start, start + (1 if last else steps))
+            rows = _rows(bb, out, (which, start, 0), (which + 1, start + (1 if last else steps), hidden))
             parts.append(bb.emit(relax.op.reshape(rows, each)))
         return parts[0] if len(parts) == 1 else bb.emit(relax.op.concat(parts, axis=axis))
 
@@ -85,14 +89,30 @@ def _packed(weight: Array, gates: int) -> Array:
     return np.ascontiguousarray(parts.reshape(weight.shape[-1], -1))
 
 
-def _state(bb: relax.BlockBuilder, value: relax.Expr | None, index: int, batch: int, hidden: int) -> relax.Expr:
-    """(batch, hidden) of one direction."""
+def _filled(weight: Array, gates: int, axis: int) -> Array:
+    """``weight`` with zeros behind the hidden units of each of ``gates`` along ``axis``, up to whole chunks."""
+    units = weight.shape[axis] // gates
+    if not (more := -units % UNITS):
+        return weight
+    parts = weight.reshape(*weight.shape[:axis], gates, units, *weight.shape[axis + 1 :])
+    pads = [(0, more if at == axis + 1 else 0) for at in range(parts.ndim)]
+    shape = (*weight.shape[:axis], gates * (units + more), *weight.shape[axis + 1 :])
+    return np.ascontiguousarray(np.pad(parts, pads).reshape(shape))
+
+
+def _state(
+    bb: relax.BlockBuilder, value: relax.Expr | None, index: int, shape: tuple[int, int], hidden: int
+) -> relax.Expr:
+    """(batch, hidden) of one direction, of a state whose ``shape`` is (batch, units)."""
+    batch, units = shape
     if value is None:
         return relax.const(np.zeros((batch, hidden), np.float32))
-    one = bb.emit(relax.op.strided_slice(value, [0], [index], [index + 1]))
-    return bb.emit(relax.op.reshape(one, (batch, hidden)))
+    one = bb.emit(relax.op.reshape(bb.emit(relax.op.strided_slice(value, [0], [index], [index + 1])), shape))
+    return one if units == hidden else bb.emit(relax.op.nn.pad(one, [0, 0, 0, hidden - units]))
 
 
-def _rows(bb: relax.BlockBuilder, out: relax.Expr, which: int, start: int, stop: int) -> relax.Expr:
-    """Rows of h (0) or c (1)."""
-    return bb.emit(relax.op.strided_slice(out, [0, 1], [which, start], [which + 1, stop]))
+def _rows(
+    bb: relax.BlockBuilder, out: relax.Expr, begin: tuple[int, int, int], end: tuple[int, int, int]
+) -> relax.Expr:
+    """States ``begin`` to ``end``: h (0) or c (1), row, hidden unit."""
+    return bb.emit(relax.op.strided_slice(out, [0, 1, 3], list(begin), list(end)))

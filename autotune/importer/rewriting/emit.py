@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import ArrayLike
-from onnx import NodeProto, helper
+from onnx import AttributeProto, NodeProto, helper
 
-from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from schedules.errors import UnsupportedError
@@ -19,6 +19,9 @@ from schedules.errors import UnsupportedError
 INT64 = onnx.TensorProto.INT64
 STANDING_FOR = {f"{OWN_DOMAIN}::Choose": "If"}
 """Operator of ours → the one of the user's model that it stands for, in messages."""
+
+KEPT_BYTES = 1 << 12
+"""Bytes of a constant up to which equal ones are found by comparing them, beyond by their hash."""
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -30,14 +33,36 @@ class Node:
         self.proto, self.scope = proto, scope
         self.kind = str(proto.op_type)
         self.name = str(proto.name)
-        self._attributes = attributes_of(proto)
+        self._attributes = {attribute.name: attribute for attribute in proto.attribute}
 
     def attr(self, name: str, default: Any = None) -> Any:
         """An attribute; strings as text."""
-        value = self._attributes.get(name, default)
+        attribute = self._attributes.get(name)
+        value = default if attribute is None else helper.get_attribute_value(attribute)
         if isinstance(value, list) and value and isinstance(value[0], bytes):
             return [item.decode() for item in value]
         return value.decode() if isinstance(value, bytes) else value
+
+    def numbers(self, name: str) -> Array | None:
+        """A list attribute of numbers as an array, without a Python object for each; None where there is none."""
+        attribute = self._attributes.get(name)
+        if attribute is None or attribute.type not in (AttributeProto.INTS, AttributeProto.FLOATS):
+            return None
+        is_whole = attribute.type == AttributeProto.INTS
+        given = attribute.ints if is_whole else attribute.floats
+        return np.fromiter(given, np.int64 if is_whole else np.float32, len(given))
+
+    def codes(self, name: str, known: Mapping[bytes, int]) -> Array:
+        """A list attribute of strings as their numbers in ``known``.
+
+        Raises:
+            UnsupportedError: if a string is not in it.
+        """
+        given = self._attributes[name].strings if name in self._attributes else ()
+        try:
+            return np.fromiter((known[each] for each in given), np.int64, len(given))
+        except KeyError as error:
+            raise self.refused(f"its {name} has {error.args[0]!r}") from error
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -120,7 +145,8 @@ class Emit:
     def const(self, values: ArrayLike, dtype: Any = None) -> str:
         """A constant."""
         array = np.asarray(values, dtype)
-        key = (array.shape, str(array.dtype), array.tobytes())
+        text = np.ascontiguousarray(array).tobytes()
+        key = (array.shape, str(array.dtype), text if len(text) <= KEPT_BYTES else hashlib.sha256(text).digest())
         if key not in self._known:
             name = self.fresh()
             self.scope.add(name, array)

@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 
 from schedules.errors import ScheduleError
 from schedules.target import Target
-from schedules.templates.by_hand import attention
+from schedules.templates.by_hand import attention, scatter
 from schedules.templates.common.structure import AT_READER, ITERATIONS, REDUCE, axis_loops, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu import recurrent
@@ -33,8 +33,10 @@ def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
         A schedule of a module with ``func`` as ``main``; a block that cannot be rewritten stays as it was.
     """
     if func.attrs and SCHEDULED in func.attrs:
-        family = attention if str(func.attrs[SCHEDULED]).startswith(attention.LABEL) else recurrent
-        return s_tir.Schedule(vector_math(family.for_threads(func, target.threads)))
+        label = str(func.attrs[SCHEDULED])
+        families = {attention.LABEL: attention.for_threads, scatter.LABEL: scatter.for_threads}
+        made = next((make for begin, make in families.items() if label.startswith(begin)), recurrent.for_threads)
+        return s_tir.Schedule(vector_math(made(func, target.threads)))
     sch = s_tir.Schedule(func)
     blocks = blocks_in_order(func)
     for block in blocks:

@@ -40,5 +40,6 @@ CPU_TEMPLATES = TemplateSet(
     tvm_target=llvm_target,
     half_native=False,
     activations=lambda target: byte_form(target).data,
+    by_hand=True,
     channels_last=False,
 )

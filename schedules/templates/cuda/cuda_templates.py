@@ -34,5 +34,6 @@ CUDA_TEMPLATES = TemplateSet(
     tvm_target=_tvm_target,
     half_native=True,
     activations=lambda _: "",
+    by_hand=False,
     channels_last=True,
 )

@@ -134,3 +134,10 @@ def test_bfloat16_outputs_are_read_as_numbers() -> None:
     expected = ExpectedEdges.of(task_of(3, "bfloat16", "bfloat16"), bits)
     assert expected.mismatch(bits) == ""
     assert "first at [0]: 0.0 instead of NaN" in expected.mismatch(np.array([0, 0x3F80, 0x7F80], np.uint16))
+
+
+def test_truth_values_have_edges_too():
+    want = np.array([True, False, True, True])
+    edges = ExpectedEdges.of(task_of(4, "float32", "bool"), want)
+    assert edges.mismatch(want.copy()) == ""
+    assert edges.mismatch(~want)

@@ -235,17 +235,26 @@ def test_after_ctrl_c_nothing_more_is_measured(model, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", [{}, {"seed": 1.0}], ids=["random", "seeded"])
-def test_what_draws_random_numbers_is_refused_before_it_is_tuned(tmp_path, seed):
+def test_what_a_body_draws_is_refused_before_it_is_tuned_unless_it_has_a_seed(tmp_path, seed):
+    flag = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in ("go", "go_on")]
+    count = helper.make_tensor_value_info("i", TensorProto.INT64, [])
+    drawn = helper.make_tensor_value_info("noise", TensorProto.FLOAT, [1, 8, 12, 12])
+    inside = [
+        helper.make_node("Identity", ["go"], ["go_on"]),
+        helper.make_node("RandomNormal", [], ["noise"], shape=[1, 8, 12, 12], **seed),
+    ]
+    body = helper.make_graph(inside, "body", [count, flag[0]], [flag[1], drawn])
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node("RandomNormalLike", ["a"], ["noise"], **seed),
-        helper.make_node("Add", ["a", "noise"], ["b"]),
-        helper.make_node("Conv", ["b", "w2"], ["y"], pads=[1, 1, 1, 1]),
+        helper.make_node("ReduceMax", ["a"], ["most"], keepdims=0),
+        helper.make_node("Cast", ["most"], ["times"], to=TensorProto.INT64),
+        helper.make_node("Loop", ["times", ""], ["noises"], body=body),
+        helper.make_node("ReduceSum", ["noises"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["a", "sum"], ["y"]),
     ]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])]
-    path = save_model(tmp_path / "noisy.onnx", nodes, outputs)
+    path = save_model(tmp_path / "noisy.onnx", nodes, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
     if seed:
         assert any(segment.is_fallback for segment in cut_model(path, {}, target())[1])
         return
-    with pytest.raises(ModelError, match=r"RandomNormalLike .* cannot be verified; let the model take"):
+    with pytest.raises(ModelError, match=r"RandomNormal .* cannot be verified; let it draw outside"):
         cut_model(path, {}, target())

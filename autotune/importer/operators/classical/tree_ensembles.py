@@ -27,7 +27,11 @@ from autotune.importer.rewriting.registry import rewrites
 
 Array = NDArray[Any]
 
-LEAF = "LEAF"
+LEAF = -1
+"""What stands for a leaf among the numbers of modes, which are places in ``MODES``."""
+
+NAMED = {b"LEAF": LEAF, **{name.encode(): number for number, name in enumerate(MODES)}}
+"""Name of a mode → its number."""
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 """Names in the order in which ``TreeEnsemble`` numbers them."""
@@ -41,7 +45,8 @@ class Forest:
     """Trees as tables.
 
     Attributes:
-        feature, threshold, mode, missing: (M,), of a leaf anything; ``missing``: whether NaN takes the true branch.
+        feature, threshold, missing: (M,), of a leaf anything; ``missing``: whether NaN takes the true branch.
+        mode: (M,) numbers of modes, ``LEAF`` of a leaf.
         true, false: (M,) where the branches lead.
         roots: (T,).
         weights: (M, C), zero but at leaves.
@@ -50,7 +55,7 @@ class Forest:
 
     feature: Array
     threshold: Array
-    mode: tuple[str, ...]
+    mode: Array
     missing: Array
     true: Array
     false: Array
@@ -64,23 +69,23 @@ class Forest:
 
     def depth(self) -> int:
         """Steps from a root to the farthest leaf; more than ``DEEPEST`` where there is a circle."""
-        places, steps = np.unique(self.roots), 0
-        while steps <= DEEPEST and any(self.mode[place] != LEAF for place in places):
-            places, steps = np.unique(np.concatenate([self.true[places], self.false[places]])), steps + 1
+        places, steps = self.roots, 0
+        while steps <= DEEPEST and (inner := places[self.mode[places] != LEAF]).size:
+            places, steps = np.flatnonzero(_marked(len(self.mode), self.true[inner], self.false[inner])), steps + 1
         return steps
 
     def leaves(self, node: Node, e: Emit, x: str, rows: int) -> str:
         """Weights (N, T, C) of the leaves that x (N, features) reaches."""
         depth = max(1, self.depth())  # of a tree that is a leaf: a step from it to itself
-        inner = np.array([mode != LEAF for mode in self.mode])
+        inner = self.mode != LEAF
         feature = np.where(inner, self.feature, 0)  # a leaf's is read, too, and may be any
         if feature.min() < 0 or feature.max() >= node.shape(0)[-1]:
             raise node.refused(f"its trees read features 0 to {feature.max()}, and its rows have {node.shape(0)[-1]}")
         if depth > DEEPEST:
             raise node.refused(f"its trees are deeper than {DEEPEST} levels")
-        modes = sorted({MODES.index(mode) for mode in self.mode if mode != LEAF})
+        modes = np.unique(self.mode[inner]).tolist()
         with_nan = bool(self.missing.any())
-        fields = [feature, self.true, self.false, self._numbers(), self.missing]
+        fields = [feature, self.true, self.false, np.maximum(self.mode, 0), self.missing]
         tables = {
             "nodes": np.stack([each.astype(np.int32) for each in fields]),
             "threshold": self.threshold,
@@ -92,38 +97,41 @@ class Forest:
         e.declare(place, (rows, len(self.roots)), TensorProto.INT32)
         return e.op("Gather", e.const(self.weights), place, axis=0)
 
-    def _numbers(self) -> Array:
-        """(M,) numbers of the modes, of a leaf anything."""
-        return np.array([0 if mode == LEAF else MODES.index(mode) for mode in self.mode], np.int32)
+
+def _marked(size: int, *places: Array) -> Array:
+    """(size,) whether each is among ``places``: sorting millions of them takes seconds."""
+    marks = np.zeros(size, bool)
+    for each in places:
+        marks[each] = True
+    return marks
 
 
 def _numbers(node: Node, name: str, dtype: Any) -> Array:
-    """A list attribute, or its twin ``…_as_tensor``, as an array."""
+    """A list attribute, or its twin ``…_as_tensor``, as an array; empty where there is none."""
     tensor = node.attr(f"{name}_as_tensor")
-    if tensor is None and hasattr(node.attr(name), "data_type"):
-        tensor = node.attr(name)
-    given = numpy_helper.to_array(tensor) if tensor is not None else node.attr(name) or ()
-    return np.asarray(given).astype(dtype)
+    if tensor is None and (given := node.numbers(name)) is not None:
+        return given.astype(dtype)
+    tensor = node.attr(name) if tensor is None else tensor
+    return np.zeros(0, dtype) if tensor is None else numpy_helper.to_array(tensor).astype(dtype)
 
 
 def _forest(node: Node, targets: str, count: int, real: Any) -> Forest:
     """The trees of a TreeEnsembleRegressor or -Classifier, whose weights are those of ``targets``, of ``count``."""
     trees, own = (_numbers(node, f"nodes_{name}", np.int64) for name in ("treeids", "nodeids"))
-    place = {key: index for index, key in enumerate(zip(trees.tolist(), own.tolist(), strict=True))}
-    modes = tuple(str(mode) for mode in node.attr("nodes_modes"))
-    size = len(modes)
+    modes = node.codes("nodes_modes", NAMED)
+    size, place = len(modes), _Places(node, trees, own)
+    inner = modes != LEAF
 
     def led(name: str) -> Array:
-        ids = _numbers(node, name, np.int64)
-        return np.array([i if modes[i] == LEAF else place[int(trees[i]), int(ids[i])] for i in range(size)], np.int64)
+        made = np.arange(size)
+        made[inner] = place.of(trees[inner], _numbers(node, name, np.int64)[inner])
+        return made
 
     true, false = led("nodes_truenodeids"), led("nodes_falsenodeids")
-    inner = [i for i in range(size) if modes[i] != LEAF]
-    roots = np.setdiff1d(np.arange(size), np.concatenate([true[inner], false[inner]]))
+    roots = np.flatnonzero(~_marked(size, true[inner], false[inner]))
     weights = np.zeros((size, count), np.float32)
-    keys = zip(*(_numbers(node, f"{targets}_{name}", np.int64) for name in ("treeids", "nodeids", "ids")), strict=True)
-    for (tree, leaf, target), weight in zip(keys, _numbers(node, f"{targets}_weights", np.float32), strict=True):
-        weights[place[int(tree), int(leaf)], target] += weight
+    keys = [_numbers(node, f"{targets}_{name}", np.int64) for name in ("treeids", "nodeids", "ids")]
+    np.add.at(weights, (place.of(keys[0], keys[1]), keys[2]), _numbers(node, f"{targets}_weights", np.float32))
     missing = _numbers(node, "nodes_missing_value_tracks_true", bool)
     return Forest(
         _numbers(node, "nodes_featureids", np.int64),
@@ -135,6 +143,36 @@ def _forest(node: Node, targets: str, count: int, real: Any) -> Forest:
         roots,
         weights,
     )
+
+
+class _Places:
+    """Finds rows of the tables by tree and node."""
+
+    def __init__(self, node: Node, trees: Array, own: Array) -> None:
+        self._node, self._least = node, (trees.min(initial=0), own.min(initial=0))
+        self._span = int(own.max(initial=0)) - int(self._least[1]) + 1
+        keys = self._keys(trees, own)
+        self._order = np.argsort(keys, kind="stable")
+        self._keys_in_order = keys[self._order]
+
+    def _keys(self, trees: Array, own: Array) -> Array:
+        keys: Array = (trees - self._least[0]) * self._span + (own - self._least[1])
+        return keys
+
+    def of(self, trees: Array, own: Array) -> Array:
+        """The rows of nodes; the last of those that are there twice.
+
+        Raises:
+            UnsupportedError: if there is no such node.
+        """
+        keys = self._keys(trees, own)
+        found = np.searchsorted(self._keys_in_order, keys, "right") - 1
+        wrong = (found < 0) | (self._keys_in_order[found] != keys) | (own - self._least[1] >= self._span)
+        if wrong.any() or (own < self._least[1]).any():
+            at = int(np.argmax(wrong | (own < self._least[1])))
+            raise self._node.refused(f"tree {trees[at]} has no node {own[at]}")
+        rows: Array = self._order[found]
+        return rows
 
 
 def _rows(node: Node, e: Emit) -> tuple[str, int, Any]:
@@ -185,7 +223,7 @@ def tree_classifier(node: Node, e: Emit) -> list[str] | None:
     if len(labels) > 2:
         scores = e.op("Add", scores, e.const(base)) if base.size else scores
         return [best_label(e, scores, labels), transformed(node, e, scores)]
-    weighted = {int(number) for number in node.attr("class_ids")}
+    weighted = set(np.unique(_numbers(node, "class_ids", np.int64)).tolist())
     if len(labels) < 2 or base.size > 1 or (base.size and 1 in weighted):
         classes = ", ".join(map(str, sorted(weighted)))
         raise node.refused(f"{len(labels)} classes, weights of the classes {classes} and {base.size} base values")
@@ -211,8 +249,8 @@ def tree_ensemble(node: Node, e: Emit) -> list[str] | None:
     splits = _numbers(node, "nodes_splits", real)
     leaf_weights = _numbers(node, "leaf_weights", np.float64)
     inner, size = len(splits), len(splits) + len(leaf_weights)
-    targets = [int(target) for target in node.attr("leaf_targetids")]
-    weights = np.zeros((size, int(node.attr("n_targets", max(targets) + 1))), real)
+    targets = _numbers(node, "leaf_targetids", np.int64)
+    weights = np.zeros((size, int(node.attr("n_targets", targets.max() + 1))), real)
     weights[inner + np.arange(len(targets)), targets] = leaf_weights
 
     def led(side: str) -> Array:
@@ -224,28 +262,28 @@ def tree_ensemble(node: Node, e: Emit) -> list[str] | None:
         return np.concatenate([values, np.zeros(len(targets), values.dtype)])
 
     missing = _numbers(node, "nodes_missing_value_tracks_true", bool)
-    modes = tuple(MODES[int(number)] for number in _numbers(node, "nodes_modes", np.int64))
+    modes = _numbers(node, "nodes_modes", np.int64)
     forest = Forest(
         filled(_numbers(node, "nodes_featureids", np.int64)),
         filled(splits),
-        (*modes, *[LEAF] * len(targets)),
+        np.concatenate([modes, np.full(len(targets), LEAF)]),
         filled(missing if missing.size else np.zeros(inner, bool)),
         led("true"),
         led("false"),
         _numbers(node, "tree_roots", np.int64),
         weights,
-        _members(node, modes, size, real) if MODES[MEMBER] in modes else None,
+        _members(node, modes, size, real) if (modes == MEMBER).any() else None,
     )
     leaves = forest.leaves(node, e, node.input(0), node.shape(0)[0])
     return [transformed(node, e, _aggregated(node, e, leaves, *forest.sizes(), real))]
 
 
-def _members(node: Node, modes: tuple[str, ...], size: int, real: Any) -> Array:
+def _members(node: Node, modes: Array, size: int, real: Any) -> Array:
     """``Forest.members``: the sets follow each other in the order of their nodes, a NaN behind each."""
     values = _numbers(node, "membership_values", real)
     ends = np.flatnonzero(np.isnan(values))
     sets = [part[~np.isnan(part)] for part in np.split(values, ends + 1)]
     table = np.full((size, max(1, *map(len, sets))), np.nan, real)
-    for index, own in zip((i for i, mode in enumerate(modes) if mode == MODES[MEMBER]), sets, strict=False):
+    for index, own in zip(np.flatnonzero(modes == MEMBER), sets, strict=False):
         table[index, : len(own)] = own
     return table

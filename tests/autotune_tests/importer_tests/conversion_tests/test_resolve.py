@@ -13,7 +13,7 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, writ
 
 @pytest.mark.parametrize(
     ("kind", "inputs", "why"),
-    [("Bernoulli", ["x"], "random"), ("Reshape", ["x", "s"], "Reshape")],
+    [("Expand", ["x", "s"], "Expand"), ("Reshape", ["x", "s"], "Reshape")],
 )
 def test_refusals_name_the_operator(tmp_path, kind, inputs, why):
     given = [value("x", (2, 3)), value("s", (2,), TensorProto.INT64)][: len(inputs)]

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from autotune.importer.load import load_model
+from autotune.importer.program import simplify
+from schedules.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
-from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value, written
 
 RNG = np.random.default_rng(0)
 
@@ -80,3 +83,14 @@ def test_celu_of_any_shape(shape, alpha, tmp_path):
     )
     assert ours[0].shape == shape
     assert close(ours, theirs)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["an input", "computed"])
+def test_sizes_of_a_split_that_no_constant_says_are_refused_by_name(tmp_path, given):
+    nodes = [helper.make_node("Split", ["x", "s"], ["y", "z"], "cut", axis=1)]
+    inputs = [value("x", (2, 8)), value("s" if given else "t", (2,), TensorProto.INT64)]
+    if not given:
+        nodes.insert(0, helper.make_node("Abs", ["t"], ["s"]))
+    path = written(model_of(nodes, inputs, ["y", "z"], opset=18), tmp_path)
+    with pytest.raises(ModelError, match=r"operator Split \(node 'cut'\) .*split 's' is computed from the inputs"):
+        simplify(load_model(path))

@@ -25,6 +25,22 @@ def test_gru_in_one_kernel(tmp_path, direction, states):
     assert close(*run(model, tmp_path, feed))
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize(("hidden", "batch", "states"), [(5, 1, False), (48, 20, True), (32, 64, False), (70, 3, True)])
+def test_any_number_of_units_and_a_batch_of_narrow_layers_is_one_kernel(tmp_path, kind, hidden, batch, states):
+    more = {"linear_before_reset": 1} if kind == "GRU" else {}
+    model, feed = recurrent(kind, "bidirectional", hidden, batch, states=states, **more)
+    simple = simplify(load_model(written(model, tmp_path)))
+    assert [node.op_type for node in simple.graph.node] == [kind]
+    assert close(*run(model, tmp_path, feed))
+
+
+@pytest.mark.parametrize(("hidden", "batch"), [(256, 65), (288, 9)])
+def test_a_large_batch_of_wide_layers_is_laid_out(tmp_path, hidden, batch):
+    model, _ = recurrent("LSTM", "forward", hidden, batch, steps=2)
+    assert "LSTM" not in {node.op_type for node in simplify(load_model(written(model, tmp_path))).graph.node}
+
+
 def test_weights_of_a_cell_that_are_large_still_make_one_kernel(tmp_path):
     """They are inputs of the skeleton that is rewritten, as true inputs are."""
     model, _ = recurrent("LSTM", "forward", 32, steps=3)

@@ -1,0 +1,88 @@
+"""Scatters become kernels that are scheduled by hand (``schedules/templates/by_hand/scatter.py``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.ir import GenericConst
+
+from autotune.importer.operators.moving import at_places, held_within
+from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
+from schedules.templates.by_hand.scatter import REDUCTIONS, TYPES, ScatterShape, scatter
+
+
+@converts("ScatterElements", "ScatterND")
+def scattered(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """One kernel, or where there is none Relax's own."""
+    given = [each for each in inputs if each is not None]
+    known = all(not isinstance(each, relax.ShapeExpr) for each in given)
+    made = _by_hand(bb, given, attrs) if known and attrs["tvm_custom"][BY_HAND] else None
+    return at_places(bb, inputs, attrs, opset) if made is None else made
+
+
+def _by_hand(bb: relax.BlockBuilder, given: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+    """``given`` (data, places, updates) scattered by one kernel; None where a form has none.
+
+    Places that are the same for all elements of a row, as exporters write them with ``Expand``, are read once per row.
+    """
+    data, places, updates = given
+    reduction = attrs.get("reduction", b"none")
+    reduction = reduction.decode() if isinstance(reduction, bytes) else str(reduction)
+    shape, at, dtype = _sizes(data), _sizes(places), str(data.ty.dtype)
+    fits = dtype in TYPES and reduction in REDUCTIONS
+    if not fits or not math.prod(shape) or not math.prod(at) or not math.prod(_sizes(updates)):
+        return None
+    axis = int(attrs.get("axis", 0)) % len(shape)
+    is_nd = str(attrs["tvm_custom"]["kind"]) == "ScatterND"
+    if isinstance(places, GenericConst):
+        held_within(places.value.numpy(), np.array(shape[: at[-1]] if is_nd else shape[axis]))
+    if is_nd:
+        depth, count = at[-1], math.prod(at[:-1])
+        whole, slabs, sizes, width = True, 1, tuple(shape[:depth]), math.prod(shape[depth:])
+        places = bb.normalize(relax.op.reshape(places, (1, count, depth)))
+    else:
+        if [*at[:axis], *at[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
+            return None  # the updates reach but a part of the other axes
+        slabs, count, width, sizes = math.prod(shape[:axis]), at[axis], math.prod(shape[axis + 1 :]), (shape[axis],)
+        narrow = _of_rows(bb, places, axis) if width > 1 else places
+        whole = narrow is not None
+        places = places if narrow is None else narrow
+        places = bb.normalize(relax.op.reshape(places, (slabs, count, 1 if whole else width)))
+    made = ScatterShape(slabs, sizes, count, width, whole, dtype, str(places.ty.dtype), reduction)
+    kernel = bb.add_func(scatter(made).without_attr("global_symbol"), "scatter")
+    flat = [
+        bb.normalize(relax.op.reshape(each, (slabs, rows, width)))
+        for each, rows in ((data, made.rows), (updates, count))
+    ]
+    kind = relax.TensorType((slabs, made.rows, width), dtype)
+    called = bb.emit(relax.op.call_tir(kernel, relax.Tuple([flat[0], places, flat[1]]), kind))
+    return relax.op.reshape(called, shape)
+
+
+def _sizes(value: relax.Expr) -> list[int]:
+    return [int(size) for size in value.ty.shape]
+
+
+def _of_rows(bb: relax.BlockBuilder, places: relax.Expr, axis: int) -> relax.Expr | None:
+    """``places`` with one element along the axes behind ``axis``, where all of them are the same; else None."""
+    shape = _sizes(places)
+    behind = range(axis + 1, len(shape))
+    if isinstance(places, GenericConst):
+        array = places.value.numpy()
+        first = array[(..., *[slice(1)] * len(behind))]
+        return relax.const(np.ascontiguousarray(first)) if (array == first).all() else None
+    made = bb.lookup_binding(places) if isinstance(places, relax.Var) else places
+    if not isinstance(made, relax.Call) or getattr(made.op, "name", "") != "relax.broadcast_to":
+        return None
+    source = made.args[0]
+    own = _sizes(source)
+    own = [1] * (len(shape) - len(own)) + own
+    if any(own[at] != 1 for at in behind):
+        return None
+    wide = [*shape[: axis + 1], *[1] * len(behind)]
+    source = bb.normalize(relax.op.reshape(source, own))
+    return source if own == wide else bb.normalize(relax.op.broadcast_to(source, wide))

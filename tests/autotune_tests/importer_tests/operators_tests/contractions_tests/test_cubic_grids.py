@@ -1,0 +1,40 @@
+"""GridSample with cubic interpolation, against ONNX Runtime."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+
+RNG = np.random.default_rng(0)
+
+
+def sampled(made, **attributes):
+    return helper.make_node("GridSample", ["x", "g"], [made], made, **attributes)
+
+
+@pytest.mark.parametrize("size", [(7, 9), (1, 5)], ids=str)
+@pytest.mark.parametrize("opset", [16, 20])
+def test_every_padding_and_alignment(size, opset, tiny_build):
+    mode = "cubic" if opset == 20 else "bicubic"
+    paddings = [(padding, aligned) for padding in ("zeros", "border", "reflection") for aligned in (0, 1)]
+    nodes = [
+        sampled(f"{padding}{aligned}", mode=mode, padding_mode=padding, align_corners=aligned)
+        for padding, aligned in paddings
+        if size[0] > 1 or not (aligned and padding == "reflection")  # ONNX Runtime divides by zero
+    ]
+    x = RNG.standard_normal((2, 3, *size)).astype(np.float32)
+    x[0, 0, 0, 0] = np.inf  # what is outside is zero, whatever is at the edge
+    grid = RNG.uniform(-2.5, 2.5, (2, 6, 11, 2)).astype(np.float32)
+    grid[0, 0, :5] = [[-1, -1], [1, 1], [0, 0], [-3, 0.5], [0.999, -1.001]]
+    model = model_of(
+        nodes, [value("x", x.shape), value("g", grid.shape)], [node.output[0] for node in nodes], opset=opset
+    )
+    feed = {"x": x, "g": grid}
+    theirs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
+    session = tiny_build(model)
+    for node, ours, other in zip(nodes, session.run(None, feed), theirs, strict=True):
+        np.testing.assert_allclose(ours, other, 1e-4, 1e-4, err_msg=node.name)
+    for number in (np.nan, np.inf, -np.inf, 1e30):  # nothing outside of the image is read
+        assert all(made.shape == (2, 3, 6, 11) for made in session.run(None, {**feed, "g": np.full_like(grid, number)}))

@@ -37,7 +37,7 @@ CANDIDATES = 4096
 """Most configs of a space that the linear part orders. Heuristic, as in ``search.searchers.adaptive``."""
 
 FINALISTS = 128
-"""Of these, how many the trees order: 2 ms in NumPy, and searches need no more trials than with trees for all."""
+"""How many of these the trees order: 2 ms in NumPy, and searches need no more trials than with trees for all."""
 
 FARTHEST = 3.0
 """Standard deviations beyond which a feature counts as no farther: a quadratic form grows without bound, and layers

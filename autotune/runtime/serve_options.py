@@ -18,12 +18,14 @@ class ServeOptions:
         max_queue: requests that wait for a stream before ``run_async`` blocks its caller.
         max_batch: most rows that are joined into one run; 1 joins none. Needs an artifact for several batch sizes.
         max_wait_s: seconds that a request waits for others to be joined with.
+        seed: seed of the random numbers that the model draws (docs/models.md); None for other ones in every session.
     """
 
     streams: int | None = None
     max_queue: int = 256
     max_batch: int = 1
     max_wait_s: float = 2e-3
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("streams", "max_queue", "max_batch"):

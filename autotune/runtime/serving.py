@@ -61,14 +61,13 @@ class Serving:
         path: of the artifact.
         threads: of a run on all cores, or on a stream where there are no others; None for what it was tuned for.
         options: streams, queue and batches.
-        seed: of the random numbers that the model draws; None for other ones in every session.
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
-        UsageError: if its requests cannot be joined into batches and should be, or ``seed`` is none.
+        UsageError: if its requests cannot be joined into batches and should be, or ``options.seed`` is none.
     """
 
-    def __init__(self, path: Path, threads: int | None, options: ServeOptions, seed: int | None = None) -> None:
+    def __init__(self, path: Path, threads: int | None, options: ServeOptions) -> None:
         opened = read_whole(path, lambda place: _Opened(place, threads, options.streams))
         self.seal = opened.seal
         self._executors: Mapping[int, ArtifactExecutor] = opened.executors
@@ -77,7 +76,7 @@ class Serving:
         self._begin()
         self.first = self._executors.get(WIDE) or self._executors[0]
         frame = opened.artifact.frame if isinstance(opened.artifact, Artifact) else None
-        self.noise = NoiseSource(self.first.inputs, seed, partial(_shapes_of_parts, opened.artifact))
+        self.noise = NoiseSource(self.first.inputs, options.seed, partial(_shapes_of_parts, opened.artifact))
         self.check = InputCheck(self.first.inputs, frame, self.noise)
         self.generation = self.first if isinstance(self.first, GenerationExecutor) else None
         if self.generation is not None:

@@ -67,10 +67,9 @@ class InferenceSession(OnnxRuntimeLike):
         providers, provider_options: accepted; a warning is logged for any but the CPU's.
         threads: threads that a request runs on; None for what it was tuned for. In an artifact tuned for streams and
             for all cores (``balanced``), of the latter.
-        serve: streams, the queue for them, and how requests are joined into batches.
+        serve: streams, the queue for them, how requests are joined into batches, and the seed of random numbers.
         adapt: ``path`` is an ONNX file. Requests of any size are answered from the first one, and a process of low
             priority tunes for the sizes that occur; ``True`` for the defaults of ``Adapt`` (docs/adapt.md).
-        seed: seed of the random numbers that the model draws (docs/models.md); None for other ones in every session.
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
@@ -89,7 +88,6 @@ class InferenceSession(OnnxRuntimeLike):
         threads: int | None = None,
         serve: ServeOptions | None = None,
         adapt: Adapt | bool = False,
-        seed: int | None = None,
     ) -> None:
         if isinstance(path, bytes | bytearray):
             raise UsageError("an artifact is a directory, not bytes; save the model and make one with 'tune run MODEL'")
@@ -97,14 +95,13 @@ class InferenceSession(OnnxRuntimeLike):
         self._path = Path(path)
         self._threads = thread_count(sess_options, threads)
         self._serve = serve or ServeOptions()
-        self._seed = seed
         self._serving: Serving | AdaptiveServing
         if adapt is False:
-            self._serving = Serving(self._path, self._threads, self._serve, seed)
+            self._serving = Serving(self._path, self._threads, self._serve)
         else:
             if adapt is not True and not isinstance(adapt, Adapt):
                 raise UsageError(f"adapt is {adapt!r}; give True, or autotune.Adapt(cpu_share=0.25, until='3%')")
-            if seed is not None:
+            if self._serve.seed is not None:
                 raise UsageError("seed does not go with adapt: ONNX Runtime draws other numbers; leave one of them out")
             chosen = Adapt() if adapt is True else adapt
             self._serving = AdaptiveServing(self._path, self._threads, self._serve, chosen)
@@ -254,7 +251,7 @@ class InferenceSession(OnnxRuntimeLike):
             new = self._path if path is None else Path(path)
             if (new, str(read_manifest(new)["seal"])) == (self._path, self._serving.seal):
                 return False
-            serving = Serving(new, self._threads, self._serve, self._seed)
+            serving = Serving(new, self._threads, self._serve)
             for name in ("inputs", "outputs"):
                 before, after = (tuple(getattr(each.first, name)) for each in (self._serving, serving))
                 if [vars(spec) for spec in before] != [vars(spec) for spec in after]:

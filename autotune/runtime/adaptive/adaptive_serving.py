@@ -264,7 +264,7 @@ class AdaptiveServing:
 
     @contextmanager
     def stream(self, timeout_s: float | None = None) -> Iterator[ArtifactExecutor]:
-        """As ``Serving.stream``, of the kernels.
+        """The stream of the kernels that are open, as ``Serving.stream``.
 
         Raises:
             UsageError: if there are none yet.

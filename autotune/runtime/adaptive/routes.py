@@ -12,7 +12,7 @@ from typing import Any
 from autotune.interface import OpenSpec
 
 Shapes = tuple[tuple[int, ...], ...]
-"""Of all inputs, in order."""
+"""The shapes of all inputs, in order."""
 
 REFERENCE, KERNELS = "onnxruntime", "kernels"
 ENGINES = (REFERENCE, KERNELS)

@@ -16,6 +16,7 @@ from autotune.exchange.export_c import export_c
 from autotune.frame.noise import PREFIX, NoiseSource, noise_name, noise_of
 from autotune.interface import OpenSpec, TensorSpec
 from autotune.options import Options
+from autotune.runtime.serve_options import ServeOptions
 from autotune.validation.bench import bench
 from schedules.errors import ModelError, UsageError
 
@@ -95,7 +96,7 @@ def test_the_interface_hides_noise_which_can_be_given(artifact):
 
 def test_runs_differ_and_a_seed_repeats_them(artifact):
     def two_runs(seed):
-        session = autotune.InferenceSession(artifact, seed=seed)
+        session = autotune.InferenceSession(artifact, serve=ServeOptions(seed=seed))
         return [session.run(["y"], {"x": X})[0] for _ in range(2)]
 
     one, other, again, unseeded = two_runs(1), two_runs(2), two_runs(1), two_runs(None)
@@ -107,7 +108,7 @@ def test_runs_differ_and_a_seed_repeats_them(artifact):
 def test_a_seed_of_the_model_is_one_stream_whatever_the_session_s(artifact):
     runs = []
     for seed in (None, 1, 2):
-        session = autotune.InferenceSession(artifact, seed=seed)
+        session = autotune.InferenceSession(artifact, serve=ServeOptions(seed=seed))
         runs.append([session.run(["z"], {"x": X})[0] for _ in range(2)])
     assert all((a == b).all() for run in runs[1:] for a, b in zip(run, runs[0], strict=True))
     assert (runs[0][0] != runs[0][1]).any()
@@ -116,16 +117,16 @@ def test_a_seed_of_the_model_is_one_stream_whatever_the_session_s(artifact):
 @pytest.mark.parametrize("seed", [-1, 1.5, "1", True])
 def test_a_seed_that_is_none_is_refused(artifact, seed):
     with pytest.raises(UsageError, match=r"seed is .*; it must be a whole number"):
-        autotune.InferenceSession(artifact, seed=seed)
+        autotune.InferenceSession(artifact, serve=ServeOptions(seed=seed))
 
 
 def test_threads_draw_numbers_of_their_own(artifact):
-    session = autotune.InferenceSession(artifact, seed=0)
+    session = autotune.InferenceSession(artifact, serve=ServeOptions(seed=0))
     with ThreadPoolExecutor(4) as pool:
         runs = list(pool.map(lambda _: session.run(["y"], {"x": X})[0], range(64)))
     runs += [future.result()[0] for future in [session.run_async(["y"], {"x": X}) for _ in range(16)]]
     assert len({run.tobytes() for run in runs}) == len(runs)
-    alone = autotune.InferenceSession(artifact, seed=0)
+    alone = autotune.InferenceSession(artifact, serve=ServeOptions(seed=0))
     assert {run.tobytes() for run in runs} == {alone.run(["y"], {"x": X})[0].tobytes() for _ in runs}
 
 
@@ -142,7 +143,9 @@ def test_a_forked_child_draws_other_numbers(artifact):
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 9])
 def test_noise_has_the_sizes_of_its_request(batches, rows):
-    y, z = autotune.InferenceSession(batches, seed=0).run(None, {"x": np.zeros((rows, 32), np.float32)})
+    y, z = autotune.InferenceSession(batches, serve=ServeOptions(seed=0)).run(
+        None, {"x": np.zeros((rows, 32), np.float32)}
+    )
     assert y.shape == z.shape == (rows, 32)
     assert len(np.unique(y)) == y.size
     assert len(np.unique(z)) == z.size
@@ -164,7 +167,7 @@ def test_a_model_in_segments_draws_too(tmp_path):
     model = save_noisy(tmp_path / "noisy.onnx", foreign, [value("t", 4, 32)], opsets=own)
     made = tuned(model, tmp_path)
     assert kind_of(made) == SEGMENTS
-    session = autotune.InferenceSession(made, seed=0)
+    session = autotune.InferenceSession(made, serve=ServeOptions(seed=0))
     assert [arg.name for arg in session.get_inputs()] == ["x"]
     y, _, t = session.run(None, {"x": X})
     assert (y == t).all()

@@ -9,6 +9,7 @@ from tests.conformance.onnx_nodes.workers import outcomes
 SAMPLE = (
     "attention_3d_gqa_causal",
     "batchnorm_example_training_mode",
+    "bernoulli",
     "bitcast_2d_float32_to_int32",
     "cast_FLOAT_to_FLOAT8E4M3FN",
     "cast_FLOAT_to_BFLOAT16",
@@ -44,9 +45,10 @@ SAMPLE = (
     "simple_rnn_with_initial_bias",
     "string_concat",
     "tensorscatter",
+    "training_dropout",
     "unique_not_sorted_without_axis",
 )
-REFUSED = ("bernoulli", "if_opt", "image_decoder_decode_png_rgb", "training_dropout")
+REFUSED = ("if_opt", "image_decoder_decode_png_rgb")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +14,12 @@ import onnx
 
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.frame.frame import element
+from autotune.frame.noise import draw, noise_of
 from autotune.host.machine import host_target
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from autotune.runtime.session import InferenceSession
+from autotune.validation.reference_runs import reference_outputs
 from schedules.errors import AutotuneError, ModelError
 from schedules.lower import BASELINE
 from tests.conformance.onnx_nodes.cases import Case
@@ -74,7 +76,7 @@ def attempt(case: Case, tuned: bool, seed: int = 0) -> Outcome:
 
     try:
         with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-            outputs, kernels = run(case, Path(folder), tuned, seed)
+            outputs, expected, kernels = run(case, Path(folder), tuned, seed)
     except ModelError as error:
         return outcome("refused" if names_operator(str(error), case.model) else "unnamed", str(error))
     except Exception as error:
@@ -83,7 +85,7 @@ def attempt(case: Case, tuned: bool, seed: int = 0) -> Outcome:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         kind = "unnamed" if isinstance(error, AutotuneError) else "crash"
         return outcome(kind, f"{type(error).__name__} at {where}: {' | '.join([*lines[:1], *lines[-1:]])}"[:600])
-    message = mismatch(case, outputs)
+    message = mismatch(replace(case, outputs=expected), outputs)
     return outcome("wrong" if message else "pass", message, kernels)
 
 
@@ -95,19 +97,32 @@ def names_operator(text: str, model: onnx.ModelProto) -> bool:
     )
 
 
-def run(case: Case, folder: Path, tuned: bool, seed: int) -> tuple[list[Any], Kernels]:
-    """Outputs of ``case``, built with first guesses or, if ``tuned``, with random configs; and its kernels."""
+def run(case: Case, folder: Path, tuned: bool, seed: int) -> tuple[list[Any], list[Any], Kernels]:
+    """Outputs of ``case``, built with first guesses or, if ``tuned``, with random configs; those expected; its kernels.
+
+    A case that draws random numbers expects those of NumPy's generator of one day. What it computes of given ones is
+    compared with ONNX Runtime.
+    """
     path = folder / "model.onnx"
     path.write_bytes(case.model.SerializeToString())
     target = host_target(1)
     measurer = InlineMeasurer(target, folder)
-    program = import_program(simplify(load_model(path, element_shapes(case))), target)
+    model = load_model(path, element_shapes(case))
+    program = import_program(simplify(model), target)
     configs = random_configs(program, target, seed) if tuned else first_guesses(program, target)
     out = folder / "out"
     build_artifact(out, program, plan_of(configs, target), path, measurer)  # type: ignore[arg-type]
     chosen = sum(config != BASELINE for config in configs.values())
     kernels = Kernels(chosen, measurer.assembled, measurer.compiled)
-    return InferenceSession(out, threads=1).run(None, case.inputs), kernels
+    session = InferenceSession(out, threads=1)
+    drawn = session.get_overridable_initializers()
+    if not drawn:
+        return session.run(None, case.inputs), list(case.outputs), kernels
+    rng = np.random.default_rng(seed)
+    kinds = {arg.name: noise_of(arg.name) for arg in drawn}
+    noise = {arg.name: draw(kinds[arg.name].kind, rng, arg.shape, arg.dtype) for arg in drawn}  # type: ignore[union-attr]
+    feed = {**case.inputs, **noise}
+    return session.run(None, feed), reference_outputs(model, feed)[1], kernels
 
 
 def element_shapes(case: Case) -> dict[str, tuple[int, ...]]:

@@ -109,5 +109,5 @@ def test_the_command_line_shows_lanes(placed, capsys):
 
 
 def test_wrong_lanes_are_refused_before_anything_is_started(branches, tmp_path):
-    with pytest.raises(UsageError, match="a device goes as cpu,cuda:0"):
+    with pytest.raises(UsageError, match="give a device as cpu,cuda:0"):
         autotune.tune(branches, Options(out=tmp_path / "x", lanes="cuda:0,cpu"))

@@ -218,7 +218,7 @@ def test_a_worker_that_cannot_start_is_an_error_with_its_reason() -> None:
 
 def test_an_unknown_evaluator_starts_nothing() -> None:
     before = psutil.Process().children()
-    with pytest.raises(UsageError, match="unknown evaluator"):
+    with pytest.raises(UsageError, match="evaluator exact: unknown"):
         open_measurer(evaluator="exact")
     assert psutil.Process().children() == before
 

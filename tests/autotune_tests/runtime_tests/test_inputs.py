@@ -41,7 +41,7 @@ def test_open_sizes_take_any_size():
     ("check", "feed", "told"),
     [
         (CLOSED, {"x": X}, r"input 'scale' is missing; give an array of shape \(\) and type int64"),
-        (CLOSED, {"x": X, "scale": SCALE, "y": X}, r"no input 'y'; its inputs are \['x', 'scale'\]"),
+        (CLOSED, {"x": X, "scale": SCALE, "y": X}, r"no input 'y'.* its inputs are \['x', 'scale'\]"),
         (CLOSED, {"x": X, "scal": SCALE}, "no input 'scal'; did you mean 'scale'"),
         (CLOSED, {"x": X.T, "scale": SCALE}, r"'x' has shape \(3, 2\) and type float32, .* for \(2, 3\) and float32"),
         (CLOSED, {"x": X.astype(np.float64), "scale": SCALE}, "type float64"),

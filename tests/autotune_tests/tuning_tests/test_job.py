@@ -90,7 +90,7 @@ def test_a_run_that_ended_so_ends_at_once_when_it_is_asked_again() -> None:
 
 
 def test_until_is_a_share() -> None:
-    with pytest.raises(UsageError, match="0 or more and below 1"):
+    with pytest.raises(UsageError, match="at least 0 and below 1"):
         Options(until=1.5)
 
 

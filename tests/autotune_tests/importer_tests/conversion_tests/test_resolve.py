@@ -16,7 +16,7 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, writ
     [("Expand", ["x", "s"], "Expand"), ("Reshape", ["x", "s"], "Reshape")],
 )
 def test_refusals_name_the_operator(tmp_path, kind, inputs, why):
-    given = [value("x", (2, 3)), value("s", (2,), TensorProto.INT64)][: len(inputs)]
+    given = [value("x", (1, 3)), value("s", (2,), TensorProto.INT64)][: len(inputs)]
     made = helper.make_node(kind, inputs, ["made"], "culprit")
     path = written(model_of([made, helper.make_node("Cast", ["made"], ["y"], to=1)], given, ["y"]), tmp_path)
     with pytest.raises(ModelError, match=kind) as error:

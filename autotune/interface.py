@@ -13,7 +13,7 @@ from typing import Any
 Shapes = Mapping[str, Sequence[int]]
 
 NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
-"""What exporters write in place of a name where a size is open; the first is Python's ``str(None)``."""
+"""Words that exporters write in place of a name where a size is open; the first is Python's ``str(None)``."""
 
 
 def is_name(text: str) -> bool:

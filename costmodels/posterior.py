@@ -1,4 +1,4 @@
-"""What is known of a template's configs before a task is tuned: a hierarchical Bayesian regression.
+"""A hierarchical Bayesian regression of configs' latencies, known before a task is tuned.
 
 Notation: n = configs, d = features of a config, p = d + d(d + 1)/2 terms, e = extents of the task's loops, t = trees,
 b = nodes of a tree, y = a config's bent gap to the best of its task (``costmodels.surrogate.bend``, as a positive
@@ -141,7 +141,7 @@ class TaskRows:
 
 @dataclass(frozen=True)
 class TemplatePosterior:
-    """What is known of one version of one template on one machine.
+    """The posterior of one version of one template on one machine.
 
     Attributes:
         space: ``name/version`` of the spaces it is of.

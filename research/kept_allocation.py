@@ -54,7 +54,7 @@ class KeptSearch:
 
 @dataclass(frozen=True)
 class KeptMoment:
-    """After a slot: seconds so far, the states, and the model's latency once every task has a valid trial."""
+    """A moment after a slot: seconds so far, the states, and the model's latency once every task has a valid trial."""
 
     now_s: float
     states: tuple[TaskState, ...]
@@ -79,7 +79,7 @@ def searches(run: KeptRun) -> dict[str, KeptSearch]:
 
 
 def best_s(task: KeptTask, count: int) -> float:
-    """What the best of the first ``count`` trials of a task takes.
+    """The latency of the best of the first ``count`` trials of a task.
 
     Timings of different minutes differ by up to 30 % on a shared machine, so finalists, which had their turns together,
     are compared by that timing, which is the last of each. Only where none of the first ``count`` trials was a

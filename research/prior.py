@@ -66,7 +66,7 @@ intervals of a machine left out then hold 81 to 91 % of its configs, for either 
 (docs/lab/2026-11-28-posterior.md). Two machines are too few to fit them."""
 
 FIRST_SPREAD = Spread(MACHINE_SPREAD, (0.02, 0.01), 0.05, 3.0, 0.03)
-"""Where the search for the spreads begins."""
+"""The first point of the search for the spreads."""
 
 FIRST_WEIGHTS = (0.1, 0.03)
 """Standard deviations of the weights before their spread was seen."""
@@ -112,7 +112,7 @@ class Layer:
 
     @property
     def rows(self) -> TaskRows:
-        """As the posterior takes them."""
+        """Return the rows as the posterior takes them."""
         return TaskRows(self.features, -np.log(self.latency_s), self.extents)
 
     @property
@@ -252,7 +252,7 @@ def _spreads(
 
 
 def _trees(blank: TemplatePosterior, machines: Mapping[str, Sequence[Layer]], weights: Mapping[str, Floats]) -> Trees:
-    """What the linear part leaves over on all machines, layers centred."""
+    """Return the residuals of the linear part on all machines, layers centred."""
     tables, left = [], []
     for kind, layers in machines.items():
         for layer in layers:

@@ -53,7 +53,7 @@ def test_the_posterior_chooses_better_than_the_first_guess(
 def test_a_machine_left_out_has_better_guesses_than_the_first(
     layers: dict[str, dict[str, list[Layer]]], template: str, isa: str
 ) -> None:
-    """Of three: with one alone a foreign ``conv2d`` ties with the template's first guess on AVX-512."""
+    """Three guesses count: with one alone a foreign ``conv2d`` ties with the template's first guess on AVX-512."""
     machines = layers[template]
     alone = fitted({other: own for other, own in machines.items() if other != isa})[UNRECORDED]
     ours, guessed = judged(alone, machines[isa], 3)

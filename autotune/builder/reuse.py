@@ -54,7 +54,7 @@ class Reuse:
         return replace(space, initial=in_turns(transferred(space, best, FIRST), liked, space.initial))
 
     def posterior(self, space: Space, nearness: Nearness) -> TemplatePosterior | None:
-        """What the package knows of the template of ``space`` on machines like this one, after the neighbours' results.
+        """Return the posterior of the template of ``space`` on machines like this one, after the neighbours' results.
 
         None if the template was never recorded: its neighbours are ``siblings`` of a search then. Tasks of a model
         mostly have the same neighbours, so that one update serves them all.

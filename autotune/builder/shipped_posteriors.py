@@ -26,8 +26,8 @@ def shipped_posterior(space: Space, isa: str) -> TemplatePosterior | None:
     template.
     """
     known = _shipped(space.name) if space.extents and space.enumerated else {}
-    found = known.get(isa) or known.get(UNRECORDED)
-    return found if found is not None and found.knows(space) else None
+    posteriors = known.get(isa) or known.get(UNRECORDED)
+    return posteriors if posteriors is not None and posteriors.knows(space) else None
 
 
 @cache
@@ -43,31 +43,31 @@ def load_posteriors(path: Path) -> dict[str, TemplatePosterior]:
         basis = Basis(file["mean"].astype(np.float64), file["scale"].astype(np.float64))
         trees = Trees(*(file[name] for name in ("feature", "threshold", "value")))
         spread = Spread(tuple(facts["machine"]), tuple(facts["task"]), *facts["spread"])
-        found = {}
+        posteriors = {}
         for kind in facts["kinds"]:
             weights = file[f"weights-{kind}"].astype(np.float64)
             root = np.zeros((len(weights), len(weights)))
             root[np.tril_indices(len(weights))] = file[f"root-{kind}"]
             names, extents = tuple(facts["names"]), facts["extents"]
-            found[kind] = TemplatePosterior(facts["space"], names, extents, basis, weights, root, spread, trees)
-    return found
+            posteriors[kind] = TemplatePosterior(facts["space"], names, extents, basis, weights, root, spread, trees)
+    return posteriors
 
 
-def save_posteriors(path: Path, found: Mapping[str, TemplatePosterior]) -> None:
+def save_posteriors(path: Path, posteriors: Mapping[str, TemplatePosterior]) -> None:
     """Write the posteriors of one template by kind of machine; all but weights and roots are the same for all."""
-    one = next(iter(found.values()))
+    one = next(iter(posteriors.values()))
     spread = one.spread
     facts = {
         "space": one.space,
         "names": one.names,
         "extents": one.extents,
-        "kinds": [*found],
+        "kinds": [*posteriors],
         "machine": spread.machine,
         "task": spread.task,
         "spread": [spread.residual, spread.length, spread.noise],
     }
     tables: dict[str, Any] = {}
-    for kind, posterior in found.items():
+    for kind, posterior in posteriors.items():
         tables[f"weights-{kind}"] = posterior.weights.astype(np.float32)
         tables[f"root-{kind}"] = posterior.root[np.tril_indices(len(posterior.weights))].astype(np.float32)
     np.savez_compressed(

@@ -117,8 +117,8 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="fp32|bf16|auto|bf16:NUMBERS",
-        help="Operands of convolutions and matrix products: fp32, bf16 (sums in fp32), auto (whatever is faster within "
-        "--accuracy), or bf16 for the products with these numbers, such as bf16:0,3.",
+        help="Operands of convolutions and matrix products: fp32, or bf16 with sums in fp32. auto takes the faster one "
+        "within --accuracy. bf16:0,3 takes bf16 for the products with these numbers.",
         rich_help_panel="Precision",
     ),
 ]
@@ -188,8 +188,8 @@ Fallback = Annotated[
     str | None,
     typer.Option(
         metavar="onnxruntime|none",
-        help="What runs operators that cannot be imported or give wrong numbers: onnxruntime (default where the other "
-        "options allow it), or none, which refuses such models.",
+        help="Engine for operators that cannot be imported or give wrong numbers: onnxruntime, the default where other "
+        "options allow it. none refuses such models.",
         rich_help_panel="Where kernels run",
     ),
 ]
@@ -230,9 +230,9 @@ Lanes = Annotated[
     typer.Option(
         "--lanes",
         metavar="cpu|cpu:2x1|auto|cpu,cuda:0",
-        help="What runs branches: cpu, all threads together; cpu:2x1, two groups of one core (cpu:3+1: of three and "
-        "one); auto, the faster of both (auto:3+1: with these groups); cpu,cuda:0, the CPU and a GPU (cuda:0=4GB: "
-        "with 4 GB of its memory).",
+        help="Processors that run branches. cpu: all threads together. cpu:2x1: two groups of one core; cpu:3+1: of "
+        "three and one. auto: the faster of both; auto:3+1: with these groups. cpu,cuda:0: the CPU and a GPU; "
+        "cuda:0=4GB: with 4 GB of its memory.",
         rich_help_panel="Where kernels run",
     ),
 ]
@@ -280,8 +280,8 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="1%|never",
-        help="End before the budget does when the model's remaining gain, a bound that holds in 90 % of runs, is below "
-        "this; default " + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share) + ".",
+        help="End before the budget when the bound on the model's remaining gain is below this share. The bound holds "
+        "in 90 % of runs. Default " + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share) + ".",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed.")]

@@ -23,7 +23,7 @@ DISTURBED = 0.05
 
 
 def run_lines(result: Result, in_turn: Mapping[str, Any] | None = None) -> list[str]:
-    """What ``tune run`` or ``tune build`` brought; the line that matters most is the last.
+    """Print the result of ``tune run`` or ``tune build``; the line that matters most is the last.
 
     Args:
         in_turn: the artifact and ONNX Runtime timed in turn, as ``tune bench --json`` states it.

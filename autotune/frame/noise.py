@@ -28,7 +28,7 @@ Spec = TypeVar("Spec", TensorSpec, OpenSpec, TensorSpec | OpenSpec)
 
 
 class Noise(NamedTuple):
-    """What an input of noise holds; ``seed`` is that of the model's operator, None where it has none."""
+    """The contents of an input of noise; ``seed`` is that of the model's operator, None where it has none."""
 
     kind: str
     seed: int | None

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
 
-from autotune.importer.model_files.inline_weights import parts_without_weights
+from autotune.importer.model_files.inline_weights import model_without_weights
 from autotune.importer.onnx_model.guessed_shapes import guessed_sets
 from autotune.importer.onnx_model.input_shapes import assumed_text
 from autotune.importer.onnx_model.shapes import is_fixed, true_inputs
@@ -20,11 +19,8 @@ def assumed_sets(path: Path) -> tuple[tuple[Mapping[str, tuple[int, ...]], ...],
     There are none for a model with other open sizes, with inputs that are not tensors of numbers, or that cannot be
     read: its import assumes one set or says what is wrong.
     """
-    try:
-        found = parts_without_weights(path)
-        model = onnx.ModelProto()
-        model.ParseFromString(path.read_bytes() if found is None else found[0])
-    except (OSError, DecodeError):
+    model = model_without_weights(path)
+    if model is None:
         return (), ""
     values = true_inputs(model.graph)
     if not all(value.type.tensor_type.HasField("shape") for value in values):

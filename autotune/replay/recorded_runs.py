@@ -55,13 +55,13 @@ class SearchRules:
 
 
 def context_of(trace: Trace, rng: np.random.Generator, cost_model: str = SearchRules.cost_model) -> SearchContext:
-    """What a searcher knows in a run with an empty log: the first guesses and the shipped posterior of the template."""
+    """A searcher's knowledge in a run with an empty log: the first guesses and the template's shipped posterior."""
     space = replace(trace.space, initial=first_guesses(trace))
     return SearchContext(space, rng, cost_model, template=shipped_posterior(trace.space, trace.isa))
 
 
 def first_guesses(trace: Trace) -> tuple[Config, ...]:
-    """What a run with an empty log tries first: what the posterior likes and the template's own, in turns."""
+    """Return the first trials of a run with an empty log: the posterior's and the template's favourites, in turns."""
     template = shipped_posterior(trace.space, trace.isa)
     return in_turns(likely(template, trace.space) if template else (), trace.space.initial)
 

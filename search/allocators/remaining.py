@@ -46,7 +46,7 @@ class Remaining:
         return self.high_s / self.model_s if self.model_s > 0 else 0.0
 
     def to_data(self) -> dict[str, float]:
-        """As in ``tune run --json``: the bound as a share of the model's latency now, and its level."""
+        """Return the JSON of ``tune run --json``: the bound as a share of the model's latency now, and its level."""
         return {"high": self.high_share, "level": LEVEL}
 
     @property

@@ -113,7 +113,7 @@ class AdaptiveSearch(LearningSearcher):
 
     @cached_property
     def _posterior(self) -> TemplatePosterior | None:
-        """What is known of the template, sibling tasks included; None if nothing is."""
+        """The posterior of the template, sibling tasks included; None if nothing is known."""
         return posterior_of(self._pool.space, self._template, self._siblings)
 
     @cached_property

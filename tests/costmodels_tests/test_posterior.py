@@ -29,7 +29,7 @@ SPREAD = Spread((0.05, 0.02), (0.02, 0.01), 0.03, 2.0, 0.03)
 
 
 def known(linear: tuple[float, float, float], trees: Trees = NO_TREES) -> TemplatePosterior:
-    """Of ``SPACE``, with nothing expected of products."""
+    """A posterior of ``SPACE``, with nothing expected of products."""
     weights = np.concatenate([linear, np.zeros(6)])
     basis = Basis(np.zeros(3), np.ones(3))
     return TemplatePosterior("tiles/3", ("x", "y", "z"), 2, basis, weights, 0.05 * np.eye(9), SPREAD, trees)

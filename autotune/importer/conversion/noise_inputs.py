@@ -54,9 +54,9 @@ def set_noise_apart(model: ModelProto) -> None:
     changed = False
     for proto in model.graph.node:
         drawn = DRAWN.get(proto.op_type) if proto.domain in STANDARD_DOMAINS else None
-        made = None if drawn is None else replacement(drawn, proto, scope)
-        changed |= made is not None
-        kept += [proto] if made is None else made
+        nodes = None if drawn is None else replacement(drawn, proto, scope)
+        changed |= nodes is not None
+        kept += [proto] if nodes is None else nodes
     if changed:
         replace_nodes(model.graph, kept)
         name_nodes(model.graph.node)

@@ -11,7 +11,8 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from onnx import TensorProto
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto
 
 from autotune.importer.onnx_model.tensors import APART_BYTES, PLACE
 
@@ -64,6 +65,17 @@ def parts_without_weights(path: Path) -> tuple[bytes, frozenset[Place]] | None:
         except _OtherError:
             return None
     return (b"".join(parts), frozenset(places)) if places else None
+
+
+def model_without_weights(path: Path) -> ModelProto | None:
+    """Return the model at ``path`` without the large data of its initialisers; None if it cannot be read as one."""
+    model = ModelProto()
+    try:
+        parts = parts_without_weights(path)
+        model.ParseFromString(path.read_bytes() if parts is None else parts[0])
+    except (OSError, DecodeError):
+        return None
+    return model
 
 
 def _is_text(path: Path) -> bool:

@@ -23,13 +23,13 @@ SAMPLES = 16_000
 """Guess for the open length of a sampled signal: one second at 16 kHz, at which most speech models are trained."""
 
 BATCHES, IMAGES, SEQUENCES = "batch", "height|width|image|pixel", "seq|len|time|frame|token|step"
-"""What the name of an open size holds, by the kind of axis. Heuristic: names of exporters' axes."""
+"""Words in the name of an open size, by the kind of axis. Heuristic: names of exporters' axes."""
 
 COUNTED = f"{IMAGES}|{SEQUENCES}|num|count|point|node|edge|vert|box|atom|row|channel"
-"""What the name of a first size holds that is no batch. Heuristic: names of exporters' axes."""
+"""Words in the name of a first size that is no batch. Heuristic: names of exporters' axes."""
 
 SIGNALS = "audio|wave|speech|signal|sound|pcm|sample|input_values"
-"""What the name of an input of floats holds, or the name of its last size, if that counts samples."""
+"""Words in the name of an input of floats, or of its last size, if that counts samples. Heuristic: as above."""
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 

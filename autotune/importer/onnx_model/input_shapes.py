@@ -180,7 +180,7 @@ def _bind_guesses(model: onnx.ModelProto, symbols: dict[str, int], name: str) ->
 
 
 def assumed_text(name: str, values: Sequence[ValueInfoProto], sets: Sequence[Mapping[str, Sequence[int]]]) -> str:
-    """What to say of open sizes that are assumed: the model's own sizes, and the options that would ask for the same.
+    """Return the line about open sizes that are assumed: as the model has them, and as ``--input`` would ask for them.
 
     Args:
         name: the model's.

@@ -30,13 +30,13 @@ def declare_states(model: ModelProto) -> None:
         if all(name in scope.shapes for name in filter(None, states)):
             continue
         shapes = _kept_shapes(node, model, scope)
-        found = {
+        kept_states = {
             name: _typed(name, scope.types[before], shape)
             for name, before, shape in zip(states, node.input[2:], shapes, strict=True)
             if name and before in scope.types and shape is not None
         }
-        if found:
-            known.update(found)
+        if kept_states:
+            known.update(kept_states)
             _follow(model, known)
 
 
@@ -46,10 +46,10 @@ def _kept_shapes(node: NodeProto, model: ModelProto, scope: Scope) -> list[tuple
     shapes = [scope.shapes.get(name) for name in node.input[2:]]
     while any(shape is not None for shape in shapes):
         try:
-            made = _made_shapes(node, body, model, scope, shapes)
+            after_turn = _made_shapes(node, body, model, scope, shapes)
         except ModelError:
             return [None] * len(shapes)
-        kept = [shape if shape == after else None for shape, after in zip(shapes, made, strict=True)]
+        kept = [shape if shape == after else None for shape, after in zip(shapes, after_turn, strict=True)]
         if kept == shapes:
             break
         shapes = kept  # a state that changes may change another's shape at the next turn
@@ -66,11 +66,11 @@ def _made_shapes(
     turn.graph.CopyFrom(body)
     del turn.graph.input[:], turn.graph.value_info[:]
     kinds = (TensorProto.INT64, TensorProto.BOOL, *(scope.types.get(name, 0) for name in node.input[2:]))
-    for given, kind, shape in zip(body.input, kinds, ((), (), *shapes), strict=True):
-        turn.graph.input.append(_typed(given.name, kind or given.type.tensor_type.elem_type, shape))
-    inside = {name for each in body.node for name in each.output}
-    inside.update(each.name for each in (*body.initializer, *body.input))
-    for name in sorted(set.union(set(), *(reads(each) for each in body.node)) - inside):
+    for argument, kind, shape in zip(body.input, kinds, ((), (), *shapes), strict=True):
+        turn.graph.input.append(_typed(argument.name, kind or argument.type.tensor_type.elem_type, shape))
+    inside = {name for inner in body.node for name in inner.output}
+    inside.update(inner.name for inner in (*body.initializer, *body.input))
+    for name in sorted(set.union(set(), *(reads(inner) for inner in body.node)) - inside):
         if name in scope.tensors:
             turn.graph.initializer.append(scope.tensors[name])
         elif name in scope.types:

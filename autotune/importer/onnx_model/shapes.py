@@ -23,8 +23,8 @@ WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
 """What ONNX's inference says where a declared shape is not the one that follows from the inputs."""
 
 BAD_VALUES = ("Integer overflow", "Invalid rank for")
-"""What ONNX's inference says of values that it adds, subtracts, multiplies or divides: of integers beyond their range,
-and of a column beside a row, for it takes all values for vectors. The shapes may be right."""
+"""Complaints of ONNX's inference about values that it computes: integers beyond their range, and a column beside a row,
+for it takes all values for vectors. The shapes may be right."""
 
 OWN_DOMAIN = "tune"
 """Domain of operators that exist only inside the importer."""

@@ -30,7 +30,7 @@ OPAQUE_PATTERN = 8
 """TVM's ``kOpaque``: a kernel that nothing is fused into."""
 
 BY_HAND = "by hand"
-"""Where a converter's attributes (``tvm_custom``) say whether the target has kernels that are scheduled by hand."""
+"""Key in a converter's attributes (``tvm_custom``) that says whether the target has kernels scheduled by hand."""
 
 MICROSOFT = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""

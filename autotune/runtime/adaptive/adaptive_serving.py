@@ -116,6 +116,7 @@ class AdaptiveServing:
         self._cache: ModelCache | None = None
         self._tuned: _Tuned | None = None
         self._trouble = ""
+        self._refused = ""  # the seal of an artifact that cannot serve: opening it again would bring nothing
         specs = self._recalled()
         self.inputs, self.outputs = specs or self._model.specs()
         self.provenance: dict[str, Any] = {"model": path.name}
@@ -130,7 +131,7 @@ class AdaptiveServing:
 
     @property
     def first(self) -> AdaptiveServing:
-        """What says the inputs and outputs."""
+        """This object itself, which has the inputs and outputs."""
         return self
 
     def _begin(self) -> None:
@@ -189,46 +190,49 @@ class AdaptiveServing:
             RunError: if the run fails.
         """
         shapes = tuple([array.shape for array in arrays])
+        tuned = self._tuned  # before the route: one that was checked for other kernels is never used with these
         route, elements = self._routes.of(shapes)
-        tuned = self._tuned
-        if tuned is None or route.engine == REFERENCE or not tuned.serves(shapes, arrays):
+        is_open = tuned is not None and tuned is self._tuned
+        if tuned is None or not is_open or route.engine == REFERENCE or not tuned.serves(shapes, arrays):
             return self._on_reference(arrays, shapes, route, elements)
         if self._routes.turn(route) == REFERENCE:
             return self._on_reference(arrays, shapes, route, elements)
         if not route.is_checked:
-            return self._compared(tuned, arrays, shapes, route, elements)
+            if self._routes.claim(route):
+                return self._compared(tuned, arrays, shapes, route, elements)
+            return self._on_reference(arrays, shapes, route, elements)
         return self._on_kernels(tuned, arrays, route, elements, timeout_s)
 
     def _on_reference(self, arrays: list[Array], shapes: Shapes, route: Route, elements: int) -> list[Array]:
         began = time.perf_counter()
-        made = self._model.run(self._names, arrays)
+        outputs = self._model.run(self._names, arrays)
         seconds = time.perf_counter() - began
         if (spent := self._times.get(shapes)) is not None:
             spent[0] += seconds
         elif len(self._times) < MOST_SIZES:
             self._times[shapes] = [seconds]
         self._note(route, REFERENCE, seconds, elements)
-        return made
+        return outputs
 
     def _on_kernels(
         self, tuned: _Tuned, arrays: list[Array], route: Route, elements: int, timeout_s: float | None = None
     ) -> list[Array]:
         began = time.perf_counter()
-        made = tuned.serving.run(arrays, timeout_s)
+        outputs = tuned.serving.run(arrays, timeout_s)
         self._note(route, KERNELS, time.perf_counter() - began, elements)
-        return made
+        return outputs
 
     def _compared(self, tuned: _Tuned, arrays: list[Array], shapes: Shapes, route: Route, elements: int) -> list[Array]:
         """ONNX Runtime's answer, after which kernels are trusted with these sizes or are not."""
-        route.is_checked = True
         wanted = self._on_reference(arrays, shapes, route, elements)
         try:
-            made = self._on_kernels(tuned, arrays, route, elements)
+            outputs = self._on_kernels(tuned, arrays, route, elements)
         except AutotuneError as error:
             logger.warning("%s: kernels are not used for %s: %s", self._path.name, shapes, error)
             self._routes.choose(route, REFERENCE)
             return wanted
-        if not all(map(_agree, made, wanted)):
+        route.is_checked = all(map(_agree, outputs, wanted))
+        if not route.is_checked:
             logger.warning("%s: kernels are not used for %s: their answers differ", self._path.name, shapes)
             self._routes.choose(route, REFERENCE)
         return wanted
@@ -252,8 +256,8 @@ class AdaptiveServing:
         """
 
         def work() -> list[Array]:
-            made = self.run(arrays, timeout_s)
-            return made if wanted is None else [made[number] for number in wanted]
+            outputs = self.run(arrays, timeout_s)
+            return outputs if wanted is None else [outputs[number] for number in wanted]
 
         return self._pool.submit(work)
 
@@ -322,14 +326,17 @@ class AdaptiveServing:
         if cache is None or not cache.artifact.exists():
             return
         try:
-            if str(read_manifest(cache.artifact)["seal"]) == self.seal:
+            seal = str(read_manifest(cache.artifact)["seal"])
+            if seal in (self.seal, self._refused):
                 return
+            self._refused = seal
             serving = Serving(cache.artifact, self.threads, self._options)
         except AutotuneError as error:  # it is of another version, or damaged; the tuner builds it again
             logger.debug("%s is not used: %s", cache.artifact, error)
             return
         if [spec.name for spec in serving.first.inputs] != self._names:
             return
+        self._tuned = None  # while routes change, requests go to ONNX Runtime
         self._routes.begin_again()
         self._routes.restore(cache.read_routes(serving.seal))
         self.seal, self._tuned = serving.seal, _Tuned(serving)
@@ -371,11 +378,11 @@ def _independent(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return tuple(size if isinstance(size, int) else UNKNOWN for size in shape)
 
 
-def _agree(made: Array, wanted: Array) -> bool:
-    if made.shape != wanted.shape or made.dtype != wanted.dtype:
+def _agree(outputs: Array, wanted: Array) -> bool:
+    if outputs.shape != wanted.shape or outputs.dtype != wanted.dtype:
         return False
     if wanted.dtype.kind not in "fc":
-        return bool(np.array_equal(made, wanted))
+        return bool(np.array_equal(outputs, wanted))
     finite = np.isfinite(wanted)
     largest = float(np.abs(wanted[finite]).max(initial=0.0))
-    return bool(np.allclose(made, wanted, RELATIVE, ABSOLUTE * largest, equal_nan=True))
+    return bool(np.allclose(outputs, wanted, RELATIVE, ABSOLUTE * largest, equal_nan=True))

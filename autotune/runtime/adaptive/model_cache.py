@@ -1,4 +1,4 @@
-"""Where the artifact of a model that a session tunes lies, with what earlier sessions found out about it."""
+"""The cache of a model that a session tunes: the artifact, and the choices of earlier sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 LOCATION = b"location"
-"""What every model has in its bytes that keeps tensors in other files."""
+"""Bytes that stand in every model that keeps tensors in other files."""
 
 
 class ModelCache:

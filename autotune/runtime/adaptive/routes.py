@@ -40,13 +40,15 @@ class Route:
         requests: answered requests by engine.
         times: seconds per element of the open sizes, by engine; the first request of each is left out.
         warm: engines that have answered since times were last begun.
-        is_checked: whether the kernels' answer was compared with ONNX Runtime's.
+        is_claimed: whether a request compares, or has compared, the kernels' answer with ONNX Runtime's.
+        is_checked: whether they agreed.
         gain: latency of ONNX Runtime over that of the kernels; None until both were timed.
     """
 
     sizes: tuple[int, ...]
     engine: str | None = None
     gain: float | None = None
+    is_claimed: bool = False
     is_checked: bool = False
     warm: set[str] = field(default_factory=set)
     requests: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENGINES, 0))
@@ -91,6 +93,12 @@ class Routes:
             return route.engine
         return KERNELS if len(route.times[KERNELS]) <= len(route.times[REFERENCE]) else REFERENCE
 
+    def claim(self, route: Route) -> bool:
+        """Whether the caller is the one that compares the engines' answers; only the first is."""
+        with self._lock:
+            first, route.is_claimed = not route.is_claimed, True
+            return first
+
     def add(self, route: Route, engine: str, seconds: float, elements: int) -> bool:
         """Note a request that ``engine`` answered; whether an engine was chosen by it."""
         with self._lock:
@@ -121,7 +129,7 @@ class Routes:
         with self._lock:
             for key, route in self._routes.items():
                 if route.gain is not None:
-                    self._routes[key] = Route(key, is_checked=True, requests=route.requests)
+                    self._routes[key] = Route(key, is_claimed=True, is_checked=True, requests=route.requests)
 
     def choose(self, route: Route, engine: str) -> None:
         """Choose an engine for another reason than its times."""
@@ -142,4 +150,4 @@ class Routes:
                     ):
                         key = tuple(sizes)
                         before = self._routes.get(key) or Route(key)
-                        self._routes[key] = Route(key, str(engine), gain, is_checked=True, requests=before.requests)
+                        self._routes[key] = Route(key, str(engine), gain, True, True, requests=before.requests)

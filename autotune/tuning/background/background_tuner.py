@@ -45,7 +45,7 @@ PATIENCE_S = 3600.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What to tune, and how much that may take.
+    """The model to tune, and the limits of that.
 
     Attributes:
         model: the ONNX file.

@@ -10,11 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import onnx
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from autotune.importer.model_files.inline_weights import parts_without_weights
+from autotune.importer.model_files.inline_weights import model_without_weights
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.importer.onnx_model.shape_sets import MOST_SETS
 from autotune.interface import Interface, OpenSpec, Shapes, TensorSpec
@@ -66,7 +64,7 @@ class SizeChooser:
         for shapes, seconds in demand.items():
             chosen = self._padded(shapes)
             spent[chosen] = spent.get(chosen, 0.0) + seconds
-        missing = sorted((each for each in spent if each not in known), key=spent.__getitem__, reverse=True)
+        missing = sorted([shapes for shapes in spent if shapes not in known], key=spent.__getitem__, reverse=True)
         room = max(0, min(NEW_SETS, MOST_SETS - len(known)))
         return [dict(zip(order, shapes, strict=True)) for shapes in missing[:room]]
 
@@ -92,19 +90,19 @@ class SizeChooser:
         Found by ONNX Runtime at ``shapes`` and at other sizes that the model takes.
         """
         nothing = Interface(self.inputs, self.outputs, {})
-        graph = _without_weights(self._path)
+        graph = model_without_weights(self._path)
         if graph is None or all(isinstance(size, int) for spec in self.inputs for size in spec.shape):
             return nothing
         for other in itertools.islice(_others(self.inputs, shapes), MOST_TRIED):
-            feeds = [self._feed(each) for each in (shapes, other)]
+            feeds = [self._feed(shapes), self._feed(other)]
             try:
-                made = [self._outputs(feed) for feed in feeds]
+                answers = [self._outputs(feed) for feed in feeds]
             except AutotuneError:  # the model does not take such sizes
                 continue
             described = [[(name, array.shape, str(array.dtype)) for name, array in feed.items()] for feed in feeds]
             results = [
                 [(spec.name, array.shape, spec.dtype) for spec, array in zip(self.outputs, arrays, strict=True)]
-                for arrays in made
+                for arrays in answers
             ]
             interface = open_interface(graph, described, results)
             sets = [{name: array.shape for name, array in feed.items()} for feed in feeds]
@@ -118,17 +116,6 @@ class SizeChooser:
     def _outputs(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         names = [spec.name for spec in self.inputs]
         return self._model.run(names, [feed[name] for name in names])
-
-
-def _without_weights(path: Path) -> onnx.ModelProto | None:
-    """The model without the large weights inside its file; None if it cannot be read."""
-    model = onnx.ModelProto()
-    try:
-        found = parts_without_weights(path)
-        model.ParseFromString(path.read_bytes() if found is None else found[0])
-    except (OSError, DecodeError):
-        return None
-    return model
 
 
 def _named(spec: OpenSpec) -> OpenSpec:

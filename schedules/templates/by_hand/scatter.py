@@ -45,7 +45,7 @@ TYPES = frozenset({"float32", "float64", "int8", "uint8", "int16", "int32", "uin
 
 @dataclass(frozen=True)
 class ScatterShape:
-    """What a kernel scatters: data (slabs, ``sizes`` …, width) and updates (slabs, count, width).
+    """The tensors of a kernel that scatters: data (slabs, ``sizes`` …, width) and updates (slabs, count, width).
 
     Attributes:
         sizes: of the axes that a place has an index for.
@@ -104,7 +104,7 @@ def scatter(shape: ScatterShape, threads: int = 1) -> tirx.PrimFunc:
 
 
 def _applied(reduction: str, old: tirx.Expr, new: tirx.Expr) -> tirx.Expr:
-    """What becomes of an element; comparisons as ONNX Runtime's, which keep the second operand where one is NaN."""
+    """Return the new value of an element; a comparison keeps the second operand at NaN, as ONNX Runtime's does."""
     if reduction == "add":
         return old + new
     if reduction == "mul":
@@ -151,7 +151,7 @@ def _row(places: tirx.Buffer, slab: tirx.Expr, n: tirx.Expr, sizes: tuple[int, .
 def _rows(shape: ScatterShape, loop, columns: int, parts: int) -> tirx.PrimFunc:  # type: ignore[no-untyped-def]
     """Whole rows: every job has some columns and some destinations of a slab."""
     slabs, count, width, dtype, rows = shape.slabs, shape.count, shape.width, shape.dtype, shape.rows
-    own, each = width // columns, -(-rows // parts)
+    own, share = width // columns, -(-rows // parts)
 
     @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
@@ -171,8 +171,8 @@ def _rows(shape: ScatterShape, loop, columns: int, parts: int) -> tirx.PrimFunc:
                 row = T.alloc_buffer((1,), "int64", scope="local")
                 slab = T.meta_var(job // (columns * parts))
                 first = T.meta_var(job // parts % columns * own)
-                start = T.meta_var(T.Cast("int64", job % parts * each))
-                for r in range(each):
+                start = T.meta_var(T.Cast("int64", job % parts * share))
+                for r in range(share):
                     if start + r < rows:
                         _move(out, (slab, start + r), data, (slab, start + r), (first, own), "none")
                 for n in range(count):
@@ -180,7 +180,7 @@ def _rows(shape: ScatterShape, loop, columns: int, parts: int) -> tirx.PrimFunc:
                     if parts == 1:
                         _move(out, (slab, row[0]), updates, (slab, n), (first, own), shape.reduction)
                     else:
-                        if T.And(row[0] >= start, row[0] < start + each):
+                        if T.And(row[0] >= start, row[0] < start + share):
                             _move(out, (slab, row[0]), updates, (slab, n), (first, own), shape.reduction)
 
     return kernel

@@ -28,7 +28,7 @@ from autotune.importer.rewriting.registry import rewrites
 Array = NDArray[Any]
 
 LEAF = -1
-"""What stands for a leaf among the numbers of modes, which are places in ``MODES``."""
+"""The number that stands for a leaf among the numbers of modes, which are places in ``MODES``."""
 
 NAMED = {b"LEAF": LEAF, **{name.encode(): number for number, name in enumerate(MODES)}}
 """Name of a mode → its number."""

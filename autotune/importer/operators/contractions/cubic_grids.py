@@ -33,7 +33,7 @@ def grid_sample(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
     assert grid is not None
     mode, padding = (_text(attrs.get(name, default)) for name, default in (("mode", ""), ("padding_mode", "zeros")))
     shape = [int(size) for size in x.ty.shape]
-    types = {str(each.ty.dtype) for each in (x, grid)}
+    types = {str(operand.ty.dtype) for operand in (x, grid)}
     if mode not in ("cubic", "bicubic") or len(shape) != 4 or types != {"float32"}:
         return native("GridSample", bb, [x, grid], attrs, opset)
     aligned = bool(attrs.get("align_corners", 0))

@@ -18,18 +18,18 @@ from schedules.templates.by_hand.scatter import REDUCTIONS, TYPES, ScatterShape,
 @converts("ScatterElements", "ScatterND")
 def scattered(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """One kernel, or where there is none Relax's own."""
-    given = [each for each in inputs if each is not None]
-    known = all(not isinstance(each, relax.ShapeExpr) for each in given)
-    made = _by_hand(bb, given, attrs) if known and attrs["tvm_custom"][BY_HAND] else None
-    return at_places(bb, inputs, attrs, opset) if made is None else made
+    operands = [operand for operand in inputs if operand is not None]
+    known = all(not isinstance(operand, relax.ShapeExpr) for operand in operands)
+    kernel = _by_hand(bb, operands, attrs) if known and attrs["tvm_custom"][BY_HAND] else None
+    return at_places(bb, inputs, attrs, opset) if kernel is None else kernel
 
 
-def _by_hand(bb: relax.BlockBuilder, given: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+def _by_hand(bb: relax.BlockBuilder, operands: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
     """``given`` (data, places, updates) scattered by one kernel; None where a form has none.
 
     Places that are the same for all elements of a row, as exporters write them with ``Expand``, are read once per row.
     """
-    data, places, updates = given
+    data, places, updates = operands
     reduction = attrs.get("reduction", b"none")
     reduction = reduction.decode() if isinstance(reduction, bytes) else str(reduction)
     shape, at, dtype = _sizes(data), _sizes(places), str(data.ty.dtype)
@@ -52,13 +52,13 @@ def _by_hand(bb: relax.BlockBuilder, given: Sequence[relax.Expr], attrs: dict[st
         whole = narrow is not None
         places = places if narrow is None else narrow
         places = bb.normalize(relax.op.reshape(places, (slabs, count, 1 if whole else width)))
-    made = ScatterShape(slabs, sizes, count, width, whole, dtype, str(places.ty.dtype), reduction)
-    kernel = bb.add_func(scatter(made).without_attr("global_symbol"), "scatter")
+    form = ScatterShape(slabs, sizes, count, width, whole, dtype, str(places.ty.dtype), reduction)
+    kernel = bb.add_func(scatter(form).without_attr("global_symbol"), "scatter")
     flat = [
-        bb.normalize(relax.op.reshape(each, (slabs, rows, width)))
-        for each, rows in ((data, made.rows), (updates, count))
+        bb.normalize(relax.op.reshape(operand, (slabs, rows, width)))
+        for operand, rows in ((data, form.rows), (updates, count))
     ]
-    kind = relax.TensorType((slabs, made.rows, width), dtype)
+    kind = relax.TensorType((slabs, form.rows, width), dtype)
     called = bb.emit(relax.op.call_tir(kernel, relax.Tuple([flat[0], places, flat[1]]), kind))
     return relax.op.reshape(called, shape)
 
@@ -75,10 +75,10 @@ def _of_rows(bb: relax.BlockBuilder, places: relax.Expr, axis: int) -> relax.Exp
         array = places.value.numpy()
         first = array[(..., *[slice(1)] * len(behind))]
         return relax.const(np.ascontiguousarray(first)) if (array == first).all() else None
-    made = bb.lookup_binding(places) if isinstance(places, relax.Var) else places
-    if not isinstance(made, relax.Call) or getattr(made.op, "name", "") != "relax.broadcast_to":
+    binding = bb.lookup_binding(places) if isinstance(places, relax.Var) else places
+    if not isinstance(binding, relax.Call) or getattr(binding.op, "name", "") != "relax.broadcast_to":
         return None
-    source = made.args[0]
+    source = binding.args[0]
     own = _sizes(source)
     own = [1] * (len(shape) - len(own)) + own
     if any(own[at] != 1 for at in behind):

@@ -1,4 +1,4 @@
-"""What a loop carries has a shape where every turn keeps it, and none where a turn may change it."""
+"""A loop's state has a shape where every turn keeps it, and none where a turn may change it."""
 
 import numpy as np
 import onnx

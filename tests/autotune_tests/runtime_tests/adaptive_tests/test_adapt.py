@@ -1,4 +1,4 @@
-"""What a session may spend on tuning, and what is refused."""
+"""A session's limits on tuning, and the values that are refused."""
 
 import pytest
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,7 +21,7 @@ import autotune
 from autotune.runtime.adaptive import adaptive_serving, tuner_process
 from autotune.runtime.adaptive.adaptive_serving import AdaptiveServing
 from autotune.runtime.serve_options import ServeOptions
-from schedules.errors import InstallError, ModelError, UsageError
+from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
 from tests.autotune_tests.runtime_tests.adaptive_tests.waiting import wait_for
 from tests.models import save
 
@@ -89,7 +90,7 @@ def pid_of(session):
 
 @pytest.fixture(scope="module")
 def tuned(model, home, reference):
-    """What threads got from a session from its first call until nothing was left to tune, and its states."""
+    """The answers of a session to threads, from its first call until nothing was left to tune, and its states."""
     messages, stop, right = [], threading.Event(), []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
@@ -268,6 +269,39 @@ def test_kernels_that_answer_otherwise_are_not_used(opened, reference, monkeypat
     (size,) = (size for size in session.status()["sizes"] if size["up_to"] == [8])
     assert size["engine"] == "onnxruntime"
     assert any("their answers differ" in text for text in caplog.messages)
+
+
+@pytest.mark.usefixtures("at_home", "tuned")
+def test_nobody_gets_an_answer_of_kernels_before_it_was_compared(opened, reference, monkeypatch):
+    session = opened()
+    monkeypatch.setattr(session._serving, "_start", lambda: None)
+    session._serving._routes.begin_again()
+    asked = []
+
+    def wrong(arrays, timeout_s):
+        asked.append(threading.get_ident())
+        time.sleep(0.2)  # while others ask
+        return [np.zeros_like(array) for array in reference.run(None, {"rows": arrays[0]})]
+
+    monkeypatch.setattr(session._serving._tuned.serving, "run", wrong)
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda seed: agrees(session, reference, feed(8, seed)), range(64)))
+    assert len(asked) == 1
+
+
+@pytest.mark.usefixtures("at_home", "tuned")
+def test_an_artifact_that_cannot_serve_is_opened_once(opened, monkeypatch):
+    counted = []
+
+    def refused(*_):
+        counted.append(1)
+        raise ArtifactError("not for this machine")
+
+    monkeypatch.setattr(adaptive_serving, "Serving", refused)
+    session = opened()
+    for _ in range(5):
+        session._serving._swap()
+    assert len(counted) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where a model's artifact is cached: by the model's bytes, and readable by nobody else's doing."""
+"""A model's artifact is cached by the model's bytes, and readable by nobody else's doing."""
 
 import os
 

@@ -35,7 +35,7 @@ def process(monkeypatch, tmp_path):
 
 
 def heard(process):
-    """What could not be taken, once the process has ended."""
+    """Sizes that could not be taken, once the process has ended."""
     left = []
 
     def ended():

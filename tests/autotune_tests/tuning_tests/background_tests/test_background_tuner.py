@@ -29,7 +29,7 @@ def rows(*batches):
 
 
 def run(settings, *asked):
-    """What is said for lists of sizes that are all there at the beginning."""
+    """The lines that are said for lists of sizes that are all there at the beginning."""
     waiting, said = queue.Queue(), io.StringIO()
     for sizes in asked:
         waiting.put(sizes)

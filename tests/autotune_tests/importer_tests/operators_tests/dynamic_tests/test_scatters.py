@@ -70,7 +70,7 @@ def test_every_form_and_reduction_gives_onnx_runtime_s_bits(special, tiny_build)
 
 
 def message_passing(constant):
-    """Of a graph network: rows of the sources, added up at the targets, as PyTorch exports ``index_add``."""
+    """A layer of a graph network: rows of the sources, added up at the targets, as PyTorch exports ``index_add``."""
     nodes = [
         helper.make_node("Gather", ["x", "from"], ["messages"], axis=0),
         helper.make_node("Unsqueeze", ["to", "one"], ["column"]),

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from autotune.artifact.directory import Artifact, Source, Weights, hold_part, kernels_part, read_artifact
@@ -39,6 +40,7 @@ from autotune.artifact.manifest import (
 from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
+from autotune.graph.steps import LiveRows
 from autotune.interface import Interface, OpenSpec
 from schedules.errors import ArtifactError
 
@@ -55,6 +57,7 @@ class Part:
         weights: numbers of its weights among those of the whole, in its own order.
         threads: that its kernels were tuned for; 0 where ONNX Runtime runs it.
         source: what it is opened from; None where ONNX Runtime runs it.
+        live: what may be left out for smaller sizes than its own.
     """
 
     path: Path
@@ -65,6 +68,7 @@ class Part:
     weights: tuple[int, ...]
     threads: int = 0
     source: Source | None = field(default=None, compare=False)
+    live: LiveRows | None = None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -108,7 +112,8 @@ class Composite:
             with damage_reported(self.path / MANIFEST):
                 assert part.source is not None
                 weights = self._weights  # of all parts, with the first that is opened
-                self._opened[part.path] = part.source.open(tuple(weights[number] for number in part.weights))
+                opened = part.source.open(tuple(weights[number] for number in part.weights))
+                self._opened[part.path] = replace(opened, live=part.live)
         return self._opened[part.path]
 
     @cached_property
@@ -174,7 +179,8 @@ def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
     source = hold_part(place)
     own = source.manifest
     inputs, outputs = (decode(tuple[OpenSpec, ...], own[field]) for field in ("inputs", "outputs"))
-    return Part(place, KERNELS, inputs, outputs, (), numbers, int(own["target"]["threads"]), source)
+    live = decode(LiveRows, data["live"]) if data.get("live") else None
+    return Part(place, KERNELS, inputs, outputs, (), numbers, int(own["target"]["threads"]), source, live)
 
 
 def _check_values(composite: Composite) -> None:
@@ -195,7 +201,12 @@ def _check_values(composite: Composite) -> None:
 
 
 def write_composite(
-    out: Path, kind: str, parts: Sequence[Path], interface: Interface, provenance: Mapping[str, Any]
+    out: Path,
+    kind: str,
+    parts: Sequence[Path],
+    interface: Interface,
+    provenance: Mapping[str, Any],
+    live: Mapping[int, LiveRows] = MappingProxyType({}),
 ) -> None:
     """Put ``parts`` into one artifact at ``out``; they are left as they are.
 
@@ -203,6 +214,7 @@ def write_composite(
         kind: ``shapes`` or ``segments``.
         parts: artifacts of kernels without a frame, and ONNX files of fallback partitions; a tuned segment with its
             model beside it (``model_of``).
+        live: number of a part → what of it may be left out for smaller sizes.
 
     Raises:
         ArtifactError: if the folder cannot be written, ``out`` exists and is not an artifact, or a part has a frame.
@@ -215,6 +227,8 @@ def write_composite(
     with new_artifact(out) as folder:
         shared = SharedWeights()
         entries = [_add(part, folder, number, shared) for number, part in enumerate(parts)]
+        for number, rows in live.items():
+            entries[number]["live"] = encode(rows)
         weights = write_weights(folder / WEIGHTS, shared.arrays)
         fields = {
             "sha256": {WEIGHTS: digest_of(folder / WEIGHTS)},

@@ -46,7 +46,7 @@ from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import read_weights, write_weights
 from autotune.frame.frame import Frame
-from autotune.graph.steps import Steps
+from autotune.graph.steps import LiveRows, Steps
 from autotune.interface import Cache, TensorSpec
 from schedules.bounded import GZIP, parsed_json, unpacked
 from schedules.errors import ArtifactError
@@ -73,6 +73,7 @@ class Artifact:
         caches: that kernels write in place (``autotune/runtime/generation_executor.py``).
         cpu: features of a CPU that the code may use, by the Linux kernel's names.
         source: what it was opened from.
+        live: what of it may be left out; of a part for one of several sets of shapes.
     """
 
     path: Path
@@ -87,6 +88,7 @@ class Artifact:
     caches: tuple[Cache, ...] = ()
     cpu: tuple[str, ...] = ()
     source: Source | None = None
+    live: LiveRows | None = None
 
     @cached_property
     def plan(self) -> Plan:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.device_interface import Device, Room
-from autotune.backends.executor import KernelExecutor
+from autotune.backends.executor import KernelExecutor, LiveCase
 from autotune.graph.lanes import Lane
+from autotune.graph.steps import LiveRows
 from autotune.options import Options
 from schedules.config import Config
 from schedules.target import Target
@@ -91,6 +92,14 @@ class Backend(Protocol):
 
         Raises:
             ArtifactError: if this machine cannot run it, or a file is damaged.
+        """
+        ...
+
+    def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
+        """What ``artifact``, built for ``rows`` of the open size ``symbol``, may leave out when fewer count.
+
+        Args:
+            cases: calls to find it out with, as kernels read their inputs.
         """
         ...
 

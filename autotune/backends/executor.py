@@ -16,6 +16,20 @@ Arrays = Sequence[NDArray[Any]]
 
 
 @dataclass(frozen=True)
+class LiveCase:
+    """Two calls whose first rows are the same.
+
+    Attributes:
+        live: how many.
+        zeros, other: inputs with zeros behind them, and with something else.
+    """
+
+    live: int
+    zeros: Arrays
+    other: Arrays
+
+
+@dataclass(frozen=True)
 class Span:
     """When a group of kernel calls ran, in seconds since the run began."""
 
@@ -42,11 +56,13 @@ class KernelExecutor(Protocol):
         """Whether the child of a fork can run it."""
         ...
 
-    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays, live: int = 0) -> list[NDArray[Any]]:
         """One array per output, of the shapes of the model's outputs, in memory of their own.
 
         Args:
             inputs: dense arrays of any alignment, one per model input that has elements.
+            live: rows of the artifact's open size that count (``Artifact.live``); what others would yield may be left
+                out. 0 if all count.
 
         Raises:
             RunError: if a kernel failed or the run was cancelled.

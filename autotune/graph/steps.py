@@ -41,6 +41,40 @@ class Step:
 
 
 @dataclass(frozen=True)
+class CallJobs:
+    """Which jobs of a call's parallel loop make which rows of an open size: job i those of group i // inner % groups.
+
+    Attributes:
+        count: jobs.
+        inner: neighbouring jobs that make the same rows.
+        groups: groups of rows; 0 for a call that always runs whole.
+        rows: rows of a group; the last one may have fewer.
+        row_bytes: bytes of a row, if what is behind the live ones must be zero because another call reads it; else 0.
+    """
+
+    count: int = 0
+    inner: int = 0
+    groups: int = 0
+    rows: int = 0
+    row_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class LiveRows:
+    """What of a program may be left out when only the first rows of an open size count.
+
+    Attributes:
+        symbol: the open size.
+        rows: the size that the program was built for.
+        calls: of every call, in order.
+    """
+
+    symbol: str
+    rows: int
+    calls: tuple[CallJobs, ...]
+
+
+@dataclass(frozen=True)
 class Group:
     """Calls that one lane makes in a row.
 

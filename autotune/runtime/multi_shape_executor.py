@@ -1,8 +1,8 @@
 """Running an artifact of several sets of input shapes.
 
 A call goes to the part of its very shapes. Else it goes to the smallest part that it fits into with zeros behind the
-end, along sizes where that is known to be right. Else it is made in several calls. Else it is refused, and the message
-says which option to add.
+end, along sizes where that is known to be right; kernels leave out what the zeros would yield. Else it is made in
+several calls. Else it is refused, and the message says which option to add.
 """
 
 from __future__ import annotations
@@ -139,9 +139,15 @@ class MultiShapeExecutor(ArtifactExecutor):
         return part
 
     def _larger(self, sizes: Mapping[str, int]) -> Part | None:
-        """The smallest part, by elements of all inputs, that ``sizes`` fit into with padding."""
+        """The part that ``sizes`` fit into with padding and that computes least, by elements of all inputs."""
+
+        def computed(part: Part) -> tuple[float, int]:
+            elements = sum(map(math.prod, part.shapes.values()))
+            live = 0 if part.live is None else sizes[part.live.symbol]
+            return elements * (live / part.live.rows if part.live else 1), elements
+
         fitting = [part for part in self._parts if self._fits(self._sizes(part), sizes)]
-        return min(fitting, key=lambda part: sum(map(math.prod, part.shapes.values())), default=None)
+        return min(fitting, key=computed, default=None)
 
     def _fits(self, there: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         padded = self._interface.padded
@@ -154,8 +160,9 @@ class MultiShapeExecutor(ArtifactExecutor):
         wide = [np.zeros(shape, array.dtype) for shape, array in zip(self._in_order(part), arrays, strict=True)]
         for target, array in zip(wide, arrays, strict=True):
             target[tuple(slice(size) for size in array.shape)] = array
+        live = sizes[part.live.symbol] if part.live is not None else 0
         made = []
-        for number, array in enumerate(self._executor(part).run(wide)):
+        for number, array in enumerate(self._executor(part).run(wide, live)):
             shape = self._interface.output_shape(number, array.shape, sizes)
             made.append(np.ascontiguousarray(array[tuple(slice(size) for size in shape)]))
         return made

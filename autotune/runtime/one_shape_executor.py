@@ -10,7 +10,8 @@ import numpy as np
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend_catalog import backend_of
-from autotune.backends.executor import Span, StreamCall, Streams
+from autotune.backends.executor import LiveCase, Span, StreamCall, Streams
+from autotune.graph.steps import LiveRows
 from autotune.host.dtypes import as_words, numpy_type, word
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 
@@ -31,6 +32,7 @@ class OneShapeExecutor(ArtifactExecutor):
         backend.check_host(artifact)
         self.inputs, self.outputs, self.provenance = artifact.inputs, artifact.outputs, artifact.provenance
         self.threads = threads or artifact.target.threads
+        self._artifact = artifact
         self._kernels = backend.executor(artifact, self.threads, cpus)
         self.lanes = self._kernels.lanes
         self._outputs = [(spec, numpy_type(spec.dtype)) for spec in artifact.outputs]
@@ -40,10 +42,16 @@ class OneShapeExecutor(ArtifactExecutor):
         # Whether the kernels make all outputs, in the type that users see.
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
 
-    def run(self, arrays: Arrays) -> list[Array]:
-        """Implement ``ArtifactExecutor.run``."""
-        made = self._kernels.run(self._read(arrays))
+    def run(self, arrays: Arrays, live: int = 0) -> list[Array]:
+        """Implement ``ArtifactExecutor.run``; ``live`` is as ``KernelExecutor.run`` takes it."""
+        read = self._read(arrays)
+        made = self._kernels.run(read, live) if live else self._kernels.run(read)
         return made if self._as_made else self._as_users_see(made)
+
+    def live_rows(self, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
+        """See ``Backend.live_rows``; cases hold arrays as users give them."""
+        read = [LiveCase(case.live, self._read(case.zeros), self._read(case.other)) for case in cases]
+        return backend_of(self._artifact.target).live_rows(self._artifact, symbol, rows, read)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """Implement ``ArtifactExecutor.profile``."""

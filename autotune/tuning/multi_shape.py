@@ -17,18 +17,20 @@ import onnx
 from numpy.typing import NDArray
 
 from autotune.artifact.composite import Composite, Part, extract_part, read_composite, write_composite
-from autotune.artifact.directory import read_artifact
+from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
+from autotune.graph.steps import LiveRows
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.interface import Interface, TensorSpec
 from autotune.options import BF16
+from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, part_options
-from autotune.validation.independence import with_independence
+from autotune.validation.independence import live_rows, with_independence
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_outputs, complaint, random_inputs
 from schedules.errors import VerificationError
@@ -93,7 +95,20 @@ class ShapeSets:
             "precision": str(BF16) if len(precisions) > 1 else precisions.pop(),
             CACHES: len(artifacts[0].caches),
         }
-        write_composite(out, SHAPES, places, interface, provenance)
+        live = self._live(artifacts, shapes, interface) if self._options.generate is None else {}
+        write_composite(out, SHAPES, places, interface, provenance, live)
+
+    def _live(
+        self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface
+    ) -> dict[int, LiveRows]:
+        """What every part may leave out for sizes between its own and the next smaller one's."""
+        made = {}
+        for number, (artifact, own) in enumerate(zip(artifacts, shapes, strict=True)):
+            if interface.padded and artifact.frame is None and not artifact.caches:
+                found = live_rows(OneShapeExecutor(artifact, None), interface, own, self._options.seed)
+                if found is not None:
+                    made[number] = found
+        return made
 
     def _reference(self, feed: Mapping[str, NDArray[Any]]) -> Reference:
         """The reference engine for inputs of these shapes."""

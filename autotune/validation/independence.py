@@ -16,11 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from autotune.backends.executor import LiveCase
+from autotune.graph.steps import LiveRows
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.interface import Interface, Shapes, TensorSpec
 from autotune.runtime.multi_shape_executor import cut
+from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.validation.verify import compare, random_inputs
 from schedules.errors import AutotuneError
 
@@ -139,3 +143,46 @@ def _may_split(interface: Interface, symbol: str, largest: Shapes, reference: Re
     return all(
         _same(_first(interface, whole, symbol, few, size), reference(_cut(feed, axes, few, None))) for few in smaller
     )
+
+
+def live_rows(executor: OneShapeExecutor, interface: Interface, shapes: Shapes, seed: int) -> LiveRows | None:
+    """What a part for ``shapes`` may leave out for smaller sizes: along the open size where most of its time can go.
+
+    Args:
+        executor: runs the part.
+    """
+    best: tuple[float, LiveRows | None] = 0.0, None
+    sizes = interface.sizes(shapes) or {}
+    for symbol in sorted(symbol for symbol in interface.padded if sizes[symbol] > 1):
+        cases = _live_cases(executor, interface, symbol, shapes, seed)
+        found = executor.live_rows(symbol, sizes[symbol], cases) if cases else None
+        if found is not None:
+            times = executor.profile(cases[0].zeros)
+            saved = sum(seconds for (_, seconds), jobs in zip(times, found.calls, strict=True) if jobs.groups)
+            best = max(best, (saved, found), key=lambda each: each[0])
+    return best[1]
+
+
+def _live_cases(
+    executor: OneShapeExecutor, interface: Interface, symbol: str, shapes: Shapes, seed: int
+) -> list[LiveCase]:
+    """Calls of smaller sizes, with zeros and with other numbers behind the end; none if no mask makes them alike."""
+    feed, _, smaller = _case(interface, symbol, shapes, seed)
+    axes = interface.axes(symbol)
+    random = random_inputs([TensorSpec(n, a.shape, str(a.dtype)) for n, a in feed.items()], seed + 1)
+    # Few integers are drawn, so that half of them would be zeros behind the end as well.
+    other = {n: np.maximum(a, 1) if a.dtype.kind in "iu" else a for n, a in random.items()}
+
+    def first(changed: Feed, few: int) -> list[Array]:
+        return _first(interface, executor.run(list(changed.values())), symbol, 0, few)
+
+    for mask in (None, *_masks(feed, axes)):
+        cases = []
+        for few in smaller:
+            zeros, changed, _ = _tails(feed, other, axes, few, mask)
+            if not _same(first(zeros, few), first(changed, few)):
+                break
+            cases.append(LiveCase(few, list(zeros.values()), list(changed.values())))
+        else:
+            return cases
+    return []

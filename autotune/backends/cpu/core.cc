@@ -91,11 +91,17 @@ struct Free {
   size_t bytes;
 };
 
+// Which jobs of a call's parallel loop make which rows of the open size: job i those of group i / inner % groups.
+struct Jobs {
+  int64_t count, inner, groups, rows, row_bytes;
+};
+
 struct Call {
   Kernel kernel;
   Any* args;
   int32_t count;
   Free free;
+  Jobs jobs;
 };
 
 struct Patch {
@@ -122,6 +128,8 @@ struct Group {
   Lambda lambda;
   void* data;
   Env env;
+  const Jobs* jobs;     // of the call at hand, where some are left out; else null
+  int64_t live_groups;  // the first ones, whose jobs run
   Flag done;       // the last run in which the group was done
   Flag launches;   // parallel loops so far
   Flag pending;    // helpers whose share of the loop is not done
@@ -164,6 +172,7 @@ struct tune_core {
   bool huge_pages;
   Region arena;
   int64_t inputs_count, outputs_count, groups_count, calls_count, threads_count;
+  int64_t rows, live;  // of the open size, and those of them that count in this run; 0: none, all
   const int64_t* input_bytes;
   Region* staged;     // where inputs go that kernels cannot read where they are
   const void** read;  // where kernels read every input of this run
@@ -396,7 +405,21 @@ void keep_error(tune_core* core, int64_t group) {
   set(core->abort, 1);
 }
 
+// A member's share of the jobs whose rows count.
+int run_live_share(Group* group, int64_t member) {
+  const Jobs& jobs = *group->jobs;
+  const int64_t period = jobs.groups * jobs.inner, live = group->live_groups * jobs.inner;
+  const int64_t total = jobs.count / period * live, share = (total + group->size - 1) / group->size;
+  const int64_t first = member * share, end = first + share < total ? first + share : total;
+  int failed = 0;
+  for (int64_t i = first; i < end; ++i) {
+    failed |= group->lambda(static_cast<int>(i / live * period + i % live), &group->env, group->data);
+  }
+  return failed;
+}
+
 int run_share(Group* group, int64_t member) {
+  if (group->jobs != nullptr) return run_live_share(group, member);
   int failed = 0;
   for (int64_t task = member; task < group->env.num_task; task += group->size) {
     failed |= group->lambda(static_cast<int>(task), &group->env, group->data);
@@ -432,6 +455,15 @@ void help(tune_core* core, Group* group, int64_t thread, uint64_t epoch) {
   }
 }
 
+// What left out jobs would have made, where something reads it: what an earlier run or another tensor has left there may
+// be no number.
+void clear_dead_rows(tune_core* core, const Call* call) {
+  const int64_t bytes = call->jobs.row_bytes;
+  const Tensor* made = static_cast<const Tensor*>(call->args[call->count - 1].pointer);
+  if (bytes == 0) return;
+  memset(static_cast<char*>(made->data) + core->live * bytes, 0, static_cast<size_t>((core->rows - core->live) * bytes));
+}
+
 void lead(tune_core* core, Group* group, uint64_t epoch) {
   for (int64_t i = 0; i < group->waits_count; ++i) {
     const Flag& done = core->groups[group->waits[i]].done;
@@ -449,8 +481,12 @@ void lead(tune_core* core, Group* group, uint64_t epoch) {
     set(group->taken, 0);
     ++group->turn;
     if (timed) call_times[2 * i] = now_ns();
+    const bool whole = core->live == 0 || call->jobs.groups == 0;
+    group->jobs = whole ? nullptr : &call->jobs;
+    if (!whole) group->live_groups = (core->live + call->jobs.rows - 1) / call->jobs.rows;
     Any result = {0, 0, nullptr};
     if (call->kernel(nullptr, call->args, call->count, &result) != 0) keep_error(core, group - core->groups);
+    if (!whole) clear_dead_rows(core, call);
     if (timed) call_times[2 * i + 1] = now_ns();
   }
   if (timed) times[1] = now_ns();
@@ -574,14 +610,23 @@ bool threads_are_here(tune_core* core) {
 
 int launch(Lambda lambda, void* data, int num_task) {
   Group* group = here == nullptr ? nullptr : here->leading;
-  if (group == nullptr || group->size == 1 || num_task == 1) {
+  const bool alone = group == nullptr || group->size == 1 || num_task == 1;
+  if (alone && (group == nullptr || group->jobs == nullptr)) {
     Env env = {nullptr, 1};
     return lambda(0, &env, data);
   }
   group->lambda = lambda;
   group->data = data;
   group->env.sync = group;
-  group->env.num_task = num_task == 0 ? static_cast<int32_t>(group->size) : num_task;
+  group->env.num_task = group->jobs != nullptr ? static_cast<int32_t>(group->jobs->count)
+                        : num_task == 0       ? static_cast<int32_t>(group->size)
+                                              : num_task;
+  if (group->size == 1) {
+    here->leading = nullptr;
+    const int failed = run_share(group, 0);
+    here->leading = group;
+    return failed;
+  }
   set(group->arrived, 0);
   set(group->pending, static_cast<uint64_t>(group->size - 1));
   const uint64_t launch = group->launches.value.fetch_add(1) + 1;
@@ -677,11 +722,17 @@ bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Gr
   return true;
 }
 
-// Where the workspaces of every call lie.
-void read_spaces(tune_core* core, const int64_t* at) {
+// Where the workspaces of every call lie, and which of its jobs make which rows.
+void read_calls_again(tune_core* core, const int64_t* at) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
     for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 2) {
       core->groups[i].calls[j].free = {core->arena.start + at[0], static_cast<size_t>(at[1])};
+    }
+  }
+  core->rows = *at++;
+  for (int64_t i = 0; core->rows != 0 && i < core->groups_count; ++i) {
+    for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 5) {
+      core->groups[i].calls[j].jobs = {at[0], at[1], at[2], at[3], at[4]};
     }
   }
 }
@@ -702,7 +753,7 @@ bool read_program(tune_core* core, const tune_program* program) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
     if (!read_group(core, &at, program->kernels, &core->groups[i])) return false;
   }
-  read_spaces(core, at);
+  read_calls_again(core, at);
   return true;
 }
 
@@ -981,9 +1032,15 @@ int tune_core_run(tune_core* core, const void* const* inputs, void* const* outpu
 
 int tune_core_run_request(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                           tune_report* report, const tune_request* request) {
+  return tune_core_run_live(core, inputs, outputs, times, report, request, 0);
+}
+
+int tune_core_run_live(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
+                       tune_report* report, const tune_request* request, int64_t live) {
   if (!threads_are_here(core)) return say(report, TUNE_NO_THREADS, "a thread cannot be started after a fork");
   pthread_mutex_lock(&core->running);
   core->times = times;
+  core->live = live < core->rows ? live : 0;
   int status = run_once(core, inputs, outputs, report, request);
   pthread_mutex_unlock(&core->running);
   return status;

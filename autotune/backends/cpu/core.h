@@ -29,6 +29,9 @@ enum {
 //   groups of calls, then each: first thread, threads (0: all), groups to wait for and their numbers, calls, then each:
 //     kernel, operands, then each: place, index, type code, bits, rank, shape
 //   of all calls again: where the arena has room for what their kernels ask for while they run, and bytes (0: nowhere)
+//   rows of the open size (0: none), and if there are some of all calls again: jobs of the parallel loop, jobs that make
+//     the same rows next to each other, groups of rows (0: the call always runs whole), rows of a group, and bytes of a
+//     row that is zero where it does not count (0: it may be anything)
 // Places: 0 arena (the index is a byte offset), 1 input, 2 weight (the index is a number).
 struct tune_program {
   const int64_t* words;
@@ -66,6 +69,11 @@ struct tune_request;
 // if the mark came before the run began.
 TUNE_API int tune_core_run_request(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                                    tune_report* report, const tune_request* request);
+
+// As tune_core_run_request, if of the open size only the first `live` rows count: jobs that make others alone are left
+// out.
+TUNE_API int tune_core_run_live(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
+                                tune_report* report, const tune_request* request, int64_t live);
 
 // The run that is on ends before its next kernel. Safe from any thread. A run that begins meanwhile may not notice: a
 // request does, if its `cancelled` is set before this call.

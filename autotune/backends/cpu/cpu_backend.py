@@ -15,8 +15,9 @@ from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
-from autotune.backends.executor import KernelExecutor
+from autotune.backends.executor import KernelExecutor, LiveCase
 from autotune.graph.lanes import Lane, parse_lanes
+from autotune.graph.steps import LiveRows
 from autotune.host.machine import missing_features, read_host, runs_here, session_cpus
 from autotune.options import Options
 from autotune.versions import check_versions
@@ -114,7 +115,16 @@ class CpuBackend:
         paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
         libraries = {count: NativeLibrary(path, artifact.place_of(path)) for count, path in paths.items()}
         calls = device_calls(artifact.steps, *self._devices(artifact)) if artifact.steps.device_bytes else {}
-        return NativeExecutor(libraries, artifact.steps, artifact.weights, where, calls)
+        return NativeExecutor(libraries, artifact.steps, artifact.weights, where, calls, artifact.live)
+
+    def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
+        """Implement ``Backend.live_rows``: of programs on one lane, those of the core."""
+        if artifact.steps is None or artifact.steps.lanes:
+            return None
+        from autotune.backends.cpu.live_rows import live_rows  # running an artifact does not need it
+
+        library = NativeLibrary(artifact.library, artifact.place_of(artifact.library))
+        return live_rows(library, artifact.steps, artifact.weights, symbol, rows, cases)
 
     def _devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
         """The devices that parts of ``artifact`` were placed on, opened, and those parts by subgraph."""

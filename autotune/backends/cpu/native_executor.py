@@ -27,7 +27,7 @@ from autotune.backends.cpu.native_streams import NativeStreams
 from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
 from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane, cpu_lane
-from autotune.graph.steps import Operand, Steps
+from autotune.graph.steps import LiveRows, Operand, Steps
 from autotune.host.pages import RecycledMemory
 from schedules.errors import ArtifactError, RunError, last_line
 
@@ -60,6 +60,7 @@ class NativeExecutor:
         weights: the program's weights, aligned.
         cpus: logical CPU of every core that lanes speak of; Thread 0 is the caller's (``thread_places``).
         devices: number of a call → what answers it, on lanes that are devices (``device_lanes.py``).
+        live: which jobs ``run`` may leave out.
 
     Raises:
         RunError: if there is no memory for the arena, or a thread cannot be started.
@@ -72,6 +73,7 @@ class NativeExecutor:
         weights: Sequence[NDArray[Any]],
         cpus: Sequence[int],
         devices: Mapping[int, DeviceCall] | None = None,
+        live: LiveRows | None = None,
     ) -> None:
         self.lanes = steps.lanes or (cpu_lane(0, len(cpus)),)
         self.groups = groups_of(steps)
@@ -86,7 +88,7 @@ class NativeExecutor:
         results = RecycledMemory()
         self.makers = [results.maker(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
-        self._words = program_words(steps, self._inputs)
+        self._words = program_words(steps, self._inputs, live)
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
         places = np.array([array.ctypes.data for array in weights], np.uintp)
         where = np.array(cpus, np.int64)
@@ -109,9 +111,9 @@ class NativeExecutor:
         """Implement ``KernelExecutor``: the core does; no device is known to."""
         return not self._devices
 
-    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays, live: int = 0) -> list[NDArray[Any]]:
         """Implement ``KernelExecutor.run``; an error names the subgraph and its lane."""
-        return self._run(inputs, None)
+        return self._run(inputs, None, live)
 
     def timeline(self, inputs: Arrays) -> list[Span]:
         """Run once; when every group ran."""
@@ -169,9 +171,12 @@ class NativeExecutor:
         except ArtifactError:
             return None
 
-    def _run(self, inputs: Arrays, times: int | None) -> list[NDArray[Any]]:
+    def _run(self, inputs: Arrays, times: int | None, live: int = 0) -> list[NDArray[Any]]:
         run = Run(self._layout, inputs, [make() for make in self.makers])
-        status = self.library.run(self.handle, run.given, run.made, times, run.report, self._token)
+        if live:
+            status = self.library.run_live(self.handle, run.given, run.made, times, run.report, self._token, live)
+        else:
+            status = self.library.run(self.handle, run.given, run.made, times, run.report, self._token)
         if status != OK:
             self.check(status, run.said())
         return run.outputs

@@ -8,6 +8,7 @@ import weakref
 from _ctypes import dlclose
 from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_int, c_int32, c_int64, c_void_p
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,11 @@ class NativeLibrary:
         self.cancel = self.function("tune_core_cancel", None, c_void_p)
         self.close = self.function("tune_core_close", None, c_void_p)
         self.fail = self.function("tune_core_raise", None, ctypes.c_char_p)
+
+    @cached_property
+    def run_live(self) -> ctypes._NamedFuncPointer:
+        """``tune_core_run_live``, which artifacts of older versions lack."""
+        return self.function("tune_core_run_live", c_int, *[c_void_p] * 6, c_int64)
 
     def function(self, name: str, result: type[c_int] | None, *arguments: object) -> ctypes._NamedFuncPointer:
         """A function of the core's.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.graph.lanes import Lane
-from autotune.graph.steps import WHOLE, Group, Operand, Step, Steps
+from autotune.graph.steps import WHOLE, Group, LiveRows, Operand, Step, Steps
 
 PLACES = {"arena": 0, "input": 1, "weight": 2}
 
@@ -41,11 +41,12 @@ def nbytes(operand: Operand) -> int:
     return math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
 
 
-def program_words(steps: Steps, input_bytes: Sequence[int]) -> NDArray[np.int64]:
+def program_words(steps: Steps, input_bytes: Sequence[int], live: LiveRows | None = None) -> NDArray[np.int64]:
     """The words of ``steps``; kernels are known by the number of the call that makes them.
 
     Args:
         input_bytes: sizes of the model's inputs that have elements.
+        live: which jobs may be left out; None if all of them always run.
     """
     lanes = lanes_of(steps)
     words = [steps.arena_bytes, len(input_bytes), *input_bytes, len(steps.outputs)]
@@ -65,6 +66,9 @@ def program_words(steps: Steps, input_bytes: Sequence[int]) -> NDArray[np.int64]
             number += 1
     for space in steps.spaces or [(0, 0)] * number:
         words += space
+    words.append(0 if live is None else live.rows)
+    for jobs in () if live is None else live.calls:
+        words += [jobs.count, jobs.inner, jobs.groups, jobs.rows, jobs.row_bytes]
     return np.array(words, np.int64)
 
 

@@ -37,7 +37,7 @@ class VmExecutor:
         self._lock, self._runs = threading.Lock(), foreign_runs()
         self._thread = threading.local()  # not a set of ids: a new thread may get the id of one that ended
 
-    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays, live: int = 0) -> list[NDArray[Any]]:
         """One array per output, of the outputs' shapes."""
         if not hasattr(self._thread, "ready"):  # TVM's thread pools belong to the calling thread
             set_threads(self._threads)

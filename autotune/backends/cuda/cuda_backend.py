@@ -15,8 +15,9 @@ from autotune.backends.cuda.datasheet import datasheet_roofline
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_ptx
 from autotune.backends.cuda.source import cuda_program, cuda_source
 from autotune.backends.device_interface import Device, Room
-from autotune.backends.executor import KernelExecutor
+from autotune.backends.executor import KernelExecutor, LiveCase
 from autotune.graph.lanes import Lane
+from autotune.graph.steps import LiveRows
 from autotune.host.roofline import Roofline
 from autotune.importer.program import Program
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget
@@ -93,6 +94,10 @@ class CudaBackend:
         if artifact.steps is None:
             raise ArtifactError(f"{artifact.path} has no steps; build the artifact again")
         return CudaExecutor(library, artifact.steps, artifact.weights)
+
+    def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
+        """Implement ``Backend.live_rows``: a device always runs all of its blocks."""
+        return None
 
     def device(self, lane: Lane, room: Room) -> Device:
         """Implement ``Backend.device``."""

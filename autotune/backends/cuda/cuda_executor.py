@@ -87,7 +87,7 @@ class CudaExecutor:
         ]
         self._outputs = [(operand, self._driver.pinned(_bytes(operand))) for operand in steps.outputs]
 
-    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays, live: int = 0) -> list[NDArray[Any]]:
         """The outputs for ``inputs``, which lie in the host's memory."""
         with _TURN, foreign_runs():
             self._driver.enter()

@@ -24,6 +24,7 @@ from tests.models import save
 
 BATCHES = ({"rows": (1, 24)}, {"rows": (8, 24)})
 LENGTHS = tuple({"ids": shape, "mask": shape} for shape in ((1, 4), (2, 16)))
+LONG = tuple({"ids": shape, "mask": shape} for shape in ((1, 64), (4, 16)))
 RANGE = (16, 32, 64, 128)
 SIZES = ({"image": (1, 3, 16, 16)}, {"image": (1, 3, 24, 20)})
 
@@ -107,6 +108,39 @@ def test_a_masked_length_is_padded(built, count, length):
     mask = (np.arange(length)[None] < rng.integers(1, length + 1, (count, 1))).astype(np.int64)
     feed = {"ids": rng.integers(0, 4, (count, length)), "mask": mask}
     assert agrees(model, autotune.InferenceSession(result.artifact), feed)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_left_out_shows_nothing_of_earlier_calls(batches, bad):
+    model, result = batches
+    session = autotune.InferenceSession(result.artifact)
+    for count in range(1, 9):
+        session.run(None, {"rows": np.full((8, 24), bad, np.float32)})
+        assert agrees(model, session, rows(count, seed=count))
+
+
+@pytest.fixture(scope="module")
+def long(built, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("long")  # first guesses, whose products have jobs of a part of the rows
+    return built("tiny_open_length", LONG, out=folder / "m.tuned", log=folder / "t.db", trials=0)
+
+
+def test_jobs_of_a_length_and_of_a_batch_are_left_out(long):
+    assert [live.symbol for live in (part.live for part in read_composite(long[1].artifact).parts)] == [
+        "length",
+        "batch",
+    ]
+
+
+def test_what_is_left_out_of_a_length_shows_nothing(long):
+    model, result = long
+    session, rng = autotune.InferenceSession(result.artifact), np.random.default_rng(0)
+    sizes = [(1, length) for length in (64, 1, 63, 17, 32, 33)] + [
+        (count, length) for count in (4, 1, 3, 2) for length in (16, 5)
+    ]
+    for count, size in sizes:
+        mask = (np.arange(size)[None] < rng.integers(1, size + 1, (count, 1))).astype(np.int64)
+        assert agrees(model, session, {"ids": rng.integers(0, 32, (count, size)), "mask": mask})
 
 
 def test_open_lengths_without_shapes_are_a_range(built, caplog, tmp_path):

@@ -18,7 +18,7 @@ from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
-from autotune.graph.steps import Operand, Piece, Steps, arrange
+from autotune.graph.steps import CallJobs, LiveRows, Operand, Piece, Step, Steps, arrange
 from autotune.host.machine import thread_cpus
 from autotune.measure.output_check import aligned
 from schedules.errors import ArtifactError, RunError
@@ -347,3 +347,32 @@ def test_tensors_are_laid_out_as_tvm_has_them(tmp_path):
     (tmp_path / "layouts.cc").write_text(LAYOUTS)
     flags = [f"-I{CORE.parent}", f"-I{libinfo.find_include_path()}", "-std=c++17", "-fsyntax-only"]
     subprocess.run([cc.get_cc(), *flags, str(tmp_path / "layouts.cc")], check=True)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("inner", "groups", "rows", "zeroed"),
+    [(1, 12, 1, False), (3, 4, 1, True), (1, 4, 1, False), (2, 3, 2, True), (12, 1, 4, False), (1, 12, 2, True)],
+)
+def test_jobs_of_rows_that_do_not_count_are_left_out(library, threads, inner, groups, rows, zeroed):
+    size, total = 12, groups * rows
+    given, made = Operand("input", 0, (size,), "float64"), Operand("arena", 0, (size,), "float64")
+    jobs = CallJobs(size, inner, groups, rows, size * 8 // total if zeroed else 0)
+    places = [cpu for cpu, _ in zip(thread_cpus(2) * 3, range(threads), strict=False)]
+    live = LiveRows("n", total, (jobs,))
+    machine = NativeExecutor(
+        {threads: library}, Steps((Step("mix", (given, made)),), (made,), 96, ()), (), places, None, live
+    )
+    x = np.arange(size, dtype=np.float64)
+    (whole,) = machine.run([x])
+    for count in range(1, total + 1):
+        machine.run([x])  # what jobs that are left out would have written over
+        (got,) = machine.run([x * 2.0], count)
+        (fresh,) = machine.run([x * 2.0])
+        job = np.arange(size)
+        ran = job // inner % groups < -(-count // rows)
+        expected = np.where(ran, fresh, whole)
+        if zeroed and count < total:
+            expected[count * size // total :] = 0.0
+        assert np.array_equal(got, expected), count
+    machine.close()

@@ -1,0 +1,286 @@
+"""Which jobs of a compiled program may be left out when only the first rows of an open size count: found by running it.
+
+A program that was built for 64 rows computes 64 also if the call has 40. Its kernels run jobs, and mostly each makes
+some rows alone: then those of rows that do not count are left out (``core.h``), with the very kernels that were tuned.
+
+    rows     a tensor follows the open size if its first m parts of n stay the same, bit for bit, whatever stands
+             behind the first m rows of the inputs, and every other part changes
+    jobs     the jobs that write a part are found by running some of them on memory that is filled before; all groups,
+             one after the other, must make what the whole call makes, and each its own rows alone
+    zeros    a call that always runs whole, or whose live rows read others, gets zeros there: what an earlier run left
+             may be no number
+
+These are experiments. The model as a whole is compared with the reference engine at such sizes afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.backends.cpu.native_library import NativeLibrary
+from autotune.backends.cpu.program_words import nbytes
+from autotune.backends.cpu.stepped_calls import EACH, SteppedCalls
+from autotune.backends.executor import Arrays, LiveCase
+from autotune.graph.steps import CallJobs, LiveRows, Operand, Step, Steps
+from autotune.host.dtypes import numpy_type
+from autotune.host.pages import paged
+
+Bytes = NDArray[np.uint8]
+
+FILLS = 0x5A, 0xA6
+"""Bytes that memory is filled with before jobs write into it; none writes both."""
+
+WHOLE = CallJobs()
+
+_Kind = tuple[str, tuple[tuple[int, ...], ...]]
+"""Kernel and shapes of a call: what its jobs make does not depend on where its operands lie."""
+
+
+@dataclass
+class _Memory:
+    """The arena and inputs of one run, aligned as kernels want them."""
+
+    arena: Bytes
+    inputs: list[Bytes]
+
+    @staticmethod
+    def of(steps: Steps, inputs: Arrays) -> _Memory:
+        held = []
+        for array in inputs:
+            copy = paged(max(1, array.nbytes))
+            copy[: array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
+            held.append(copy)
+        return _Memory(paged(max(1, steps.arena_bytes)), held)
+
+    def view(self, operand: Operand, weights: Sequence[NDArray[Any]]) -> Bytes:
+        size = nbytes(operand)
+        if operand.place == "weight":
+            return weights[operand.index].reshape(-1).view(np.uint8)
+        if operand.place == "input":
+            return self.inputs[operand.index][:size]
+        return self.arena[operand.index : operand.index + size]
+
+
+@dataclass
+class _Written:
+    """Where a call wrote, and what is known of it."""
+
+    number: int
+    start: int
+    end: int
+    follows: bool  # the open size, in all cases so far
+    needs_zeros: bool = False
+
+
+@dataclass
+class _Call:
+    """What the cases found out about a call."""
+
+    follows: bool = True
+    is_local: bool = True
+    writers: set[int] = field(default_factory=set)
+    jobs: CallJobs = WHOLE
+
+
+def live_rows(
+    library: NativeLibrary,
+    steps: Steps,
+    weights: Sequence[NDArray[Any]],
+    symbol: str,
+    rows: int,
+    cases: Sequence[LiveCase],
+) -> LiveRows | None:
+    """What may be left out of ``steps`` when fewer than ``rows`` of ``symbol`` count; None if nothing may.
+
+    Args:
+        weights: the program's, aligned.
+        cases: as kernels read the inputs; at least one.
+
+    Raises:
+        RunError: if a kernel fails.
+    """
+    if steps.lanes:
+        return None  # kernels of several libraries
+    stepped = SteppedCalls(library)
+    calls = [_Call() for _ in steps.calls]
+    known: dict[_Kind, CallJobs] = {}
+    with stepped.attached():
+        for case in cases:
+            _Experiment(stepped, steps, weights, rows, case, calls, known).run()
+    zeroed = {writer for call in calls if call.jobs.groups == 0 or not call.is_local for writer in call.writers}
+    made = []
+    for number, (step, call) in enumerate(zip(steps.calls, calls, strict=True)):
+        jobs = call.jobs if call.follows else WHOLE
+        row_bytes = nbytes(step.operands[-1]) // rows if jobs.groups and number in zeroed else 0
+        made.append(replace(jobs, row_bytes=row_bytes))
+    return LiveRows(symbol, rows, tuple(made)) if any(jobs.groups for jobs in made) else None
+
+
+class _Experiment:
+    """One case: all calls in order, of both runs side by side."""
+
+    def __init__(
+        self,
+        stepped: SteppedCalls,
+        steps: Steps,
+        weights: Sequence[NDArray[Any]],
+        rows: int,
+        case: LiveCase,
+        calls: list[_Call],
+        known: dict[_Kind, CallJobs],
+    ) -> None:
+        self._stepped, self._steps, self._weights, self._rows, self._live = stepped, steps, weights, rows, case.live
+        self._calls, self._known = calls, known
+        self._zeros, self._other = _Memory.of(steps, case.zeros), _Memory.of(steps, case.other)
+        self._written: list[_Written] = []
+
+    def run(self) -> None:
+        """Note in every call what this case shows."""
+        for number, step in enumerate(self._steps.calls):
+            call = self._calls[number]
+            operands = [self._zeros.view(operand, self._weights) for operand in step.operands]
+            made = operands[-1]
+            before = made.copy()  # some calls go on from what lies there
+            self._run(step, operands)
+            self._run(step, [self._other.view(operand, self._weights) for operand in step.operands])
+            call.follows = call.follows and self._follows(made, self._other.view(step.operands[-1], self._weights))
+            kind = step.symbol, tuple(operand.shape for operand in step.operands)
+            if call.follows and kind not in self._known:
+                self._known[kind] = self._jobs(step, operands, before)
+            call.jobs = self._known[kind] if call.follows else WHOLE
+            self._note_readers(call, step, operands)
+            start = step.operands[-1].index
+            end = start + nbytes(step.operands[-1])
+            self._written = [one for one in self._written if one.end <= start or end <= one.start]
+            self._written.append(_Written(number, start, end, call.follows))
+
+    def _run(self, step: Step, operands: Sequence[Bytes], jobs: Sequence[int] | None = None) -> None:
+        self._stepped.run(step, [operand.ctypes.data for operand in operands], jobs)
+
+    def _follows(self, one: Bytes, other: Bytes) -> bool:
+        """Whether a tensor's first parts are equal in both runs, and every other part differs."""
+        if one.size % self._rows:
+            return False
+        differs = (one.reshape(self._rows, -1) != other.reshape(self._rows, -1)).any(axis=1)
+        return not differs[: self._live].any() and bool(differs[self._live :].all())
+
+    def _note_readers(self, call: _Call, step: Step, operands: Sequence[Bytes]) -> None:
+        """Which calls' results this one reads, and whether its live rows depend on the rows behind those."""
+        read = list(self._overlapping(step.operands[:-1]))
+        call.writers |= {written.number for written in read}
+        if not (call.is_local and call.jobs.groups):
+            return
+        dead = [written for written in read if written.follows and self._calls[written.number].jobs.groups]
+        changed = list(operands[:-1])
+        for number, operand in enumerate(step.operands[:-1]):
+            if operand.place == "arena" and any(_overlap(operand, written) for written in dead):
+                if numpy_type(operand.dtype).kind in "iub":
+                    call.is_local = False  # an index that is no index leads anywhere
+                    return
+                changed[number] = self._poisoned(operand, dead)
+        out = _filled(operands[-1].size, FILLS[0])
+        self._run(step, [*changed, out])
+        end = out.size // self._rows * self._live
+        call.is_local = bool(np.array_equal(out[:end], operands[-1][:end]))
+
+    def _overlapping(self, operands: Sequence[Operand]) -> Iterator[_Written]:
+        for operand in operands:
+            if operand.place == "arena":
+                yield from (written for written in self._written if _overlap(operand, written))
+
+    def _poisoned(self, operand: Operand, dead: Sequence[_Written]) -> Bytes:
+        """The operand with ones in every bit, no number, where jobs may be left out."""
+        view = self._zeros.view(operand, self._weights)
+        copy = paged(view.size)
+        copy[:] = view
+        for written in dead:
+            size = written.end - written.start
+            first = written.start + size // self._rows * self._live - operand.index
+            copy[max(0, first) : max(0, written.end - operand.index)] = 0xFF
+        return copy
+
+    def _jobs(self, step: Step, operands: Sequence[Bytes], before: Bytes) -> CallJobs:
+        """How the call's jobs are spread over rows, or ``WHOLE``."""
+        whole = operands[-1]
+        again = paged(whole.size)
+        again[:] = before
+        self._run(step, [*operands[:-1], again])
+        if self._stepped.loops != 1 or self._stepped.barriers or not np.array_equal(again, whole):
+            return WHOLE
+        probe = _Probe(self._stepped, step, operands, self._rows)
+        found = probe.spread()
+        return found if found.groups > 1 and probe.is_right(found, whole) else WHOLE
+
+
+class _Probe:
+    """Jobs of one call, run on memory of its own."""
+
+    def __init__(self, stepped: SteppedCalls, step: Step, operands: Sequence[Bytes], rows: int) -> None:
+        self._stepped, self._step, self._rows = stepped, step, rows
+        self._inputs = [operand.ctypes.data for operand in operands[:-1]]
+        self._size = operands[-1].size
+
+    def spread(self) -> CallJobs:
+        """How jobs are spread over rows as a few of them show; ``WHOLE`` if in no such way."""
+        count = self._count()
+        first = self._touched([0])
+        inner = next((d for d in range(1, count) if count % d == 0 and self._touched([d]) != first), 0)
+        if not inner or not first or first[0] != 0 or first != list(range(len(first))):
+            return WHOLE
+        groups = math.ceil(self._rows / len(first))
+        return CallJobs(count, inner, groups, len(first)) if count % (groups * inner) == 0 else WHOLE
+
+    def is_right(self, jobs: CallJobs, whole: Bytes) -> bool:
+        """Whether the rows of ``whole`` are made, group by group, by their own jobs and those of groups before."""
+        made = _filled(self._size, FILLS[0])
+        parts, reference = made.reshape(self._rows, -1), whole.reshape(self._rows, -1)
+        period = jobs.groups * jobs.inner
+        for group in range(jobs.groups):
+            first = range(group * jobs.inner, jobs.count, period)
+            self._run(made, [start + job for start in first for job in range(jobs.inner)])
+            own = slice(group * jobs.rows, (group + 1) * jobs.rows)
+            if not np.array_equal(parts[own], reference[own]):
+                return False
+        return True
+
+    def _count(self) -> int:
+        """Jobs: those with a smaller number write something."""
+        most = 1
+        while most < EACH and self._touched([most]):
+            most *= 2
+        low, high = most // 2, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._touched([middle]) else (low, middle)
+        return high
+
+    def _touched(self, jobs: Sequence[int]) -> list[int]:
+        """The rows that jobs write."""
+        rows: set[int] = set()
+        for fill in FILLS:
+            made = _filled(self._size, fill)
+            self._run(made, jobs)
+            parts = made.reshape(self._rows, -1)
+            if parts.shape[1] % 8 == 0:  # eight bytes at a time
+                parts, fill = parts.view(np.uint64), int.from_bytes(bytes([fill] * 8), "little")
+            rows |= set(np.flatnonzero((parts != fill).any(axis=1)).tolist())
+        return sorted(rows)
+
+    def _run(self, out: Bytes, jobs: Sequence[int]) -> None:
+        self._stepped.run(self._step, [*self._inputs, out.ctypes.data], jobs)
+
+
+def _overlap(operand: Operand, written: _Written) -> bool:
+    return operand.index < written.end and written.start < operand.index + nbytes(operand)
+
+
+def _filled(size: int, fill: int) -> Bytes:
+    made = paged(size)
+    made[:] = fill
+    return made

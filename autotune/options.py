@@ -147,6 +147,7 @@ class Options:
         import_memory: bytes of memory that importing the model may take beside what its size on disk allows; None is
             what usual models need.
         shapes: two or more of these: the artifact serves them all (docs/shapes.md), and ``inputs`` is not read.
+        shares: of the budget, for each of ``shapes``; empty for equal ones.
         log: path or URL of the tuning log; None for the user's own.
         seed: of every random choice.
         searcher, cost_model, allocator, evaluator: strategies by name.
@@ -184,6 +185,7 @@ class Options:
     calibration: Path | None = None
     import_memory: int | None = None
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
+    shares: tuple[float, ...] = ()
     log: str | Path | None = None
     seed: int = 0
     searcher: str = "adaptive"

@@ -263,6 +263,15 @@ Inputs = Annotated[
         "one input, give one artifact for all.",
     ),
 ]
+Sizes = Annotated[
+    Path | None,
+    typer.Option(
+        "--sizes",
+        metavar="FILE.json",
+        help="How often which sizes are asked for, as session.sizes() returns it: sets of shapes and their shares of the "
+        "budget follow from it.",
+    ),
+]
 Log = Annotated[
     str | None,
     typer.Option(
@@ -457,20 +466,32 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def target_and_shapes(target: str, threads: int | None, inputs: list[str] | None) -> dict[str, Any]:
-    """The fields of ``Options`` that ``--target``, ``--threads`` and ``--input`` are about."""
+def target_and_shapes(target: str, threads: int | None, inputs: list[str] | None, sizes: Path | None) -> dict[str, Any]:
+    """The fields of ``Options`` that ``--target``, ``--threads``, ``--input`` and ``--sizes`` are about.
+
+    Raises:
+        UsageError: if one of them cannot be read, or both of the last are given.
+    """
     fields = parse_target(target)
     if threads is not None and "target" in fields and fields["target"].mcpu:
         fields["target"] = replace(fields["target"], threads=threads)
     sets: Sequence[Mapping[str, tuple[int, ...]]] = ()
+    shares: tuple[float, ...] = ()
+    if inputs and sizes:
+        raise UsageError("--input does not go with --sizes: both say which sizes to tune for; leave one out")
     if inputs:
         from autotune.importer.onnx_model.shape_sets import shape_sets  # loads onnx
 
         sets = shape_sets(inputs)
+    elif sizes:
+        from autotune.importer.onnx_model.traffic import read_traffic, sets_of  # loads onnx
+
+        sets, shares = zip(*sets_of(read_traffic(sizes)), strict=True)
     return {
         "target": fields.get("target"),
         "isa": fields.get("isa"),
         "threads": threads if threads is not None else fields.get("threads"),
         "inputs": sets[0] if sets else {},
         "shapes": sets if len(sets) > 1 else (),
+        "shares": shares if len(sets) > 1 else (),
     }

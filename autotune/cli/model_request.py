@@ -13,7 +13,7 @@ from autotune.options import EFFORTS, Generation, Options
 AUTO = "auto"
 """Number of streams: one on each thread."""
 
-LOOK_UP = ("model", "target", "threads", "precision", "import_memory", "inputs", "log", "as_json")
+LOOK_UP = ("model", "target", "threads", "precision", "import_memory", "inputs", "sizes", "log", "as_json")
 """Fields of a request that looks a model's tasks up in a log."""
 GENERATION = ("generate", "positions", "prompts", "sequences")
 """Fields that are about decoders."""
@@ -68,6 +68,7 @@ class ModelRequest:
     import_memory: opt.ImportMemory = None
     weight: opt.Weights = None
     inputs: opt.Inputs = None
+    sizes: opt.Sizes = None
     log: opt.Log = None
     seed: opt.Seed = Options.seed
     searcher: opt.Searcher = Options.searcher
@@ -101,7 +102,7 @@ class ModelRequest:
         """
         same = {item.name: getattr(self, item.name) for item in fields(Options) if hasattr(self, item.name)}
         read = {
-            **opt.target_and_shapes(self.target, self.threads, self.inputs),
+            **opt.target_and_shapes(self.target, self.threads, self.inputs, self.sizes),
             "budget_s": None if self.budget is None else opt.parse_seconds(self.budget),
             "streams": None if self.streams == AUTO else opt.parse_count(self.streams, "--streams"),
             "accuracy": None if self.accuracy is None else opt.parse_share(self.accuracy, "--accuracy"),

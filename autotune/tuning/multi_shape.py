@@ -55,13 +55,15 @@ class ShapeSets:
     def parts(self, folder: Path) -> Iterator[PartJob]:
         """See ``Composition.parts``. All numbers of threads of one set of shapes share its import."""
         places = (folder / f"part-{number}" for number in itertools.count())
-        for shapes in self._sets:
+        shares = self._options.shares or [1 / len(self._sets)] * len(self._sets)
+        for shapes, share in zip(self._sets, shares, strict=True):
             imported = ImportedModel(self._model, replace(self._options, inputs=shapes))
             for threads, place in zip(self._counts, places, strict=False):
                 earlier = None if self._before is None else _part_for(self._before, threads, shapes)
                 if earlier is not None:
                     extract_part(earlier.path, place)
-                options = replace(part_options(self._options, 1 / len(self._kinds), place, shapes), threads=threads)
+                own = part_options(self._options, share / len(self._counts), place, shapes)
+                options = replace(own, threads=threads)
                 target = self._target
                 if target is not None and threads is not None and len(self._counts) > 1:
                     target = replace(target, threads=threads)

@@ -1,0 +1,111 @@
+"""Sets of input shapes for the sizes that a model is called with, and what each of them is worth.
+
+    [{"shapes": {"ids": [1, 40], "mask": [1, 40]}, "count": 118}, ...]
+
+as ``session.sizes()`` returns and ``--sizes`` reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from autotune.importer.onnx_model.shape_sets import MOST_SETS, Shape
+from schedules.bounded import parsed_json
+from schedules.errors import UsageError
+
+Sizes = Mapping[str, Shape]
+"""Input → shape of one call."""
+
+WORTH = 0.05
+"""Least share of all elements that another set must save, for each is tuned and built. Heuristic, not measured."""
+
+
+def read_traffic(path: Path) -> list[tuple[Sizes, int]]:
+    """The calls in a file, as shapes and how many there were.
+
+    Raises:
+        UsageError: if the file cannot be read, or has another form.
+    """
+    try:
+        items = parsed_json(path.read_text())
+        calls = [
+            ({str(name): tuple(map(_size, shape)) for name, shape in item["shapes"].items()}, _size(item["count"]))
+            for item in items
+        ]
+    except OSError as error:
+        raise UsageError(f"--sizes {path}: {error.strerror or error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(
+            f'--sizes {path}: not a list such as [{{"shapes": {{"data": [1, 40]}}, "count": 7}}]; write what '
+            "session.sizes() returns"
+        ) from error
+    ranks = {tuple((name, len(shape)) for name, shape in sorted(sizes.items())) for sizes, _ in calls}
+    if not ranks:
+        raise UsageError(f"--sizes {path}: holds no calls; record some with session.sizes()")
+    if len(ranks) != 1:
+        raise UsageError(
+            f"--sizes {path}: calls must name the same inputs, with as many axes; there are {len(ranks)} kinds"
+        )
+    return calls
+
+
+def sets_of(traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS) -> list[tuple[Sizes, float]]:
+    """Sets that serve ``traffic`` with little padding, and the share of its work that each serves, in sum 1.
+
+    A call is served by the least set that is as large along every axis. The largest of every size make the first set;
+    then comes, one after the other, the size of the calls that saves most padding.
+
+    Args:
+        traffic: at least one call.
+    """
+    names = sorted(traffic[0][0])
+    counts: dict[tuple[Shape, ...], int] = {}
+    for sizes, count in traffic:
+        call = tuple(tuple(sizes[name]) for name in names)
+        counts[call] = counts.get(call, 0) + count
+    largest = tuple(tuple(max(axis) for axis in zip(*shapes, strict=True)) for shapes in zip(*counts, strict=True))
+    chosen = [largest]
+    computed = _computed(counts, chosen)
+    while len(chosen) < most:
+        costs = {call: _computed(counts, [*chosen, call]) for call in counts if call not in chosen}
+        best = min(costs, key=costs.__getitem__, default=None)
+        if best is None or computed - costs[best] < WORTH * computed:
+            break
+        chosen.append(best)
+        computed = costs[best]
+    served = dict.fromkeys(chosen, 0.0)
+    for call, count in counts.items():
+        served[_server(call, chosen)] += count * _elements(_server(call, chosen))
+    return [
+        (dict(zip(names, shapes, strict=True)), served[shapes] / computed)
+        for shapes in sorted(chosen, key=_elements)
+        if served[shapes]
+    ]
+
+
+def _computed(counts: Mapping[tuple[Shape, ...], int], chosen: Sequence[tuple[Shape, ...]]) -> float:
+    """Elements of all calls, as these sets serve them."""
+    return sum(count * _elements(_server(call, chosen)) for call, count in counts.items())
+
+
+def _server(call: tuple[Shape, ...], chosen: Sequence[tuple[Shape, ...]]) -> tuple[Shape, ...]:
+    fitting = (
+        shapes
+        for shapes in chosen
+        if all(
+            size <= room for own, there in zip(call, shapes, strict=True) for size, room in zip(own, there, strict=True)
+        )
+    )
+    return min(fitting, key=_elements)
+
+
+def _elements(shapes: tuple[Shape, ...]) -> int:
+    return sum(map(math.prod, shapes))
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{value!r} is no size")
+    return value

@@ -1,0 +1,75 @@
+"""Sets of shapes for recorded sizes: every call has a set that it fits into, and sets save padding."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.importer.onnx_model.traffic import WORTH, read_traffic, sets_of
+from schedules.errors import UsageError
+
+CALLS = st.lists(
+    st.tuples(st.tuples(st.integers(1, 8), st.integers(1, 64)), st.integers(1, 1000)), min_size=1, max_size=20
+)
+
+
+def traffic_of(calls):
+    return [({"ids": shape, "mask": shape}, count) for shape, count in calls]
+
+
+def fits(call, shapes):
+    return all(size <= room for name in call for size, room in zip(call[name], shapes[name], strict=True))
+
+
+@given(CALLS, st.integers(1, 12))
+def test_every_call_fits_into_a_set_and_shares_add_up(calls, most):
+    made = sets_of(traffic_of(calls), most)
+    assert 1 <= len(made) <= most
+    assert math.isclose(sum(share for _, share in made), 1.0)
+    assert all(any(fits(call, shapes) for shapes, _ in made) for call, _ in traffic_of(calls))
+
+
+def test_sets_are_where_the_traffic_is():
+    lengths = {16: 5000, 20: 4000, 120: 50, 128: 30, 512: 3}
+    made = sets_of(traffic_of([((1, length), count) for length, count in lengths.items()]))
+    assert [shapes["ids"] for shapes, _ in made][:2] == [(1, 16), (1, 20)]
+    assert made[-1][0]["ids"] == (1, 512)
+    assert max(made, key=lambda each: each[1])[0]["ids"] in {(1, 16), (1, 20)}
+
+
+def test_a_size_that_saves_little_gets_no_set():
+    calls = [((1, 100), 1000), ((1, 99), 1000)]
+    assert [shapes["ids"] for shapes, _ in sets_of(traffic_of(calls))] == [(1, 100)]
+    assert WORTH > 0.005
+
+
+def test_calls_with_several_open_sizes_are_covered_by_the_largest_of_each():
+    made = sets_of(traffic_of([((8, 16), 1), ((1, 512), 1)]), 1)
+    assert [shapes["ids"] for shapes, _ in made] == [(8, 512)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", "[1]", '[{"shapes": {"x": [0]}, "count": 1}]', '[{"shapes": {"x": [true]}, "count": 1}]',
+     '[{"shapes": {"x": [1]}}]', '[{"shapes": {"x": [1]}, "count": -1}]', '[{"shapes": [1], "count": 1}]',
+     '[{"shapes": {"x": [1]}, "count": 1}, {"shapes": {"y": [1]}, "count": 1}]',
+     '[{"shapes": {"x": [1]}, "count": 1}, {"shapes": {"x": [1, 1]}, "count": 1}]'],
+)  # fmt: skip
+def test_a_file_of_another_form_is_refused(tmp_path, text):
+    path = tmp_path / "sizes.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"^--sizes .*sizes\.json: "):
+        read_traffic(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        read_traffic(tmp_path / "none.json")
+
+
+def test_a_file_is_what_a_session_returns(tmp_path):
+    path = tmp_path / "sizes.json"
+    path.write_text(json.dumps([{"shapes": {"ids": [1, 40]}, "count": 3}]))
+    assert read_traffic(path) == [({"ids": (1, 40)}, 3)]

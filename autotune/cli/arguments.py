@@ -268,8 +268,7 @@ Sizes = Annotated[
     typer.Option(
         "--sizes",
         metavar="FILE.json",
-        help="How often which sizes are asked for, as session.sizes() returns it: sets of shapes and their shares of the "
-        "budget follow from it.",
+        help="How often which sizes are asked for, as session.sizes() returns it: sets of shapes and budgets follow.",
     ),
 ]
 Log = Annotated[

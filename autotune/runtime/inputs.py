@@ -25,6 +25,9 @@ STRINGS = "object"
 UNKNOWN = "?"
 """A size that nothing is known of; two of them may differ."""
 
+MOST_SIZES = 4096
+"""Different shapes of feeds that are counted one by one; what comes after them is not."""
+
 
 class InputCheck:
     """Puts the arrays of a feed in the order of a model's inputs.
@@ -33,6 +36,10 @@ class InputCheck:
         specs: the model's inputs. An open size may be any, but the same wherever its name stands.
         frame: of the artifact, which says what is a sequence.
         noise: draws the inputs of noise that a feed leaves out.
+
+    Attributes:
+        seen: shapes of all inputs → feeds of them, of a model with open sizes. Threads that count at the same moment
+            may lose one.
     """
 
     def __init__(self, specs: Sequence[Spec], frame: Frame | None = None, noise: NoiseSource | None = None) -> None:
@@ -54,6 +61,7 @@ class InputCheck:
             if not _is_closed(spec)
         ]
         self._equal = _equal_sizes(specs)
+        self.seen: dict[tuple[tuple[int, ...], ...], int] = {}
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:
         """One array per input.
@@ -83,7 +91,13 @@ class InputCheck:
             ) from error
         if self._open:
             self._check_sizes(made)
+            self._count(made)
         return made
+
+    def _count(self, arrays: Sequence[Array]) -> None:
+        shapes = tuple(array.shape for array in arrays)
+        if shapes in self.seen or len(self.seen) < MOST_SIZES:
+            self.seen[shapes] = self.seen.get(shapes, 0) + 1
 
     def _check_sizes(self, arrays: Sequence[Array]) -> None:
         """Check the sizes of inputs that have open ones.

@@ -261,6 +261,19 @@ class InferenceSession(OnnxRuntimeLike):
             self._serving, self._path = serving, new
             return True
 
+    def sizes(self) -> list[dict[str, Any]]:
+        """How often the model was called with which shapes, those most often first: ``tune run --sizes`` reads them.
+
+        Returns:
+            For each, ``shapes`` (input → sizes) and ``count``; none of a model without open sizes. They are counted
+            from the opening of the session or its last ``reload`` on.
+        """
+        check, inputs = self._serving.check, self._serving.first.inputs
+        return [
+            {"shapes": {spec.name: list(shape) for spec, shape in zip(inputs, shapes, strict=True)}, "count": count}
+            for shapes, count in sorted(check.seen.copy().items(), key=lambda item: -item[1])
+        ]
+
     def status(self) -> dict[str, Any]:
         """Which engine answers which sizes, what that gained, and what the tuner does; of a session with ``adapt``.
 

@@ -30,7 +30,7 @@ def read_traffic(path: Path) -> list[tuple[Sizes, int]]:
     """
     try:
         items = parsed_json(path.read_text())
-        calls = [
+        calls: list[tuple[Sizes, int]] = [
             ({str(name): tuple(map(_size, shape)) for name, shape in item["shapes"].items()}, _size(item["count"]))
             for item in items
         ]

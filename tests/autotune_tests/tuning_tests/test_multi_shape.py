@@ -1,6 +1,8 @@
 """One artifact for several sets of shapes: which calls it serves, rightly, and what it says of the others."""
 
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,13 @@ import autotune
 from autotune.artifact.composite import read_composite
 from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of
 from autotune.builder import one_lane
+from autotune.cli.model_request import ModelRequest
 from autotune.importer.assumed_sets import assumed_sets
 from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
-from autotune.tuning.run_plan import part_options
+from autotune.tuning.multi_shape import ShapeSets
+from autotune.tuning.run_plan import PartJob, part_options
 from schedules.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
@@ -141,6 +145,28 @@ def test_what_is_left_out_of_a_length_shows_nothing(long):
     for count, size in sizes:
         mask = (np.arange(size)[None] < rng.integers(1, size + 1, (count, 1))).astype(np.int64)
         assert agrees(model, session, {"ids": rng.integers(0, 32, (count, size)), "mask": mask})
+
+
+def test_recorded_sizes_choose_sets_and_shares(batches, built, tmp_path):
+    session = autotune.InferenceSession(batches[1].artifact)
+    for count in [1] * 6 + [20, 5, 5]:
+        session.run(None, rows(count))
+    recorded = session.sizes()
+    assert [(item["shapes"]["rows"][0], item["count"]) for item in recorded] == [(1, 6), (5, 2), (20, 1)]
+    path = tmp_path / "sizes.json"
+    path.write_text(json.dumps(recorded))
+    options = ModelRequest(model=batches[0], sizes=path).options()
+    assert [shapes["rows"] for shapes in options.shapes] == [(1, 24), (5, 24), (20, 24)]
+    assert options.shares == pytest.approx((6 / 36, 10 / 36, 20 / 36))
+    job = PartJob(batches[0], replace(options, budget_s=360.0, out=tmp_path / "m.tuned"))
+    assert [round(part.options.seconds) for part in ShapeSets(job).parts(tmp_path)] == [60, 100, 200]
+
+
+def test_sizes_are_counted_where_they_are_open(sizes, batches):
+    session = autotune.InferenceSession(sizes[1].artifact)
+    with pytest.raises(UsageError):
+        session.run(None, image(17, 17))
+    assert session.sizes() == [{"shapes": {"image": [1, 3, 17, 17]}, "count": 1}]
 
 
 def test_open_lengths_without_shapes_are_a_range(built, caplog, tmp_path):

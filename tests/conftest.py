@@ -73,16 +73,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
 
 
+def keep_code(cache: Path) -> None:
+    """Let ``cache``, a user's cache folder, keep compiled code in ``KEPT``."""
+    own = cache / "tune-compiler"
+    own.mkdir(parents=True)
+    for name in ("code", "compiled"):
+        with suppress(OSError):  # without a home everything is compiled again
+            (KEPT / name).mkdir(parents=True, exist_ok=True)
+        (own / name).symlink_to(KEPT / name, target_is_directory=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The user's data and cache folders: no test reads or writes the real ones, and only compiled code is kept."""
     folder = tmp_path_factory.mktemp("home")
-    own = folder / "cache" / "tune-compiler"
-    own.mkdir(parents=True)
-    for name in ("code", "compiled"):
-        with suppress(OSError):  # who has no home compiles everything again
-            (KEPT / name).mkdir(parents=True, exist_ok=True)
-        (own / name).symlink_to(KEPT / name, target_is_directory=True)
+    keep_code(folder / "cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder / "data"))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

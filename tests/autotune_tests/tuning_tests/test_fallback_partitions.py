@@ -132,7 +132,7 @@ def test_a_report_names_the_model_and_files_that_exist(model, result):
         assert (model.parent / path.removesuffix("</pre>")).exists()
 
 
-def test_the_first_tuned_segment_need_not_be_the_first(tmp_path):
+def test_the_first_tuned_segment_need_not_be_the_first(tmp_path, measurers):
     path = save_model(
         tmp_path / "late.onnx",
         [
@@ -192,7 +192,7 @@ def test_several_models_have_fallback_partitions_each(model, tmp_path, measurers
     assert all(part.verified.passed for part in result.parts)
 
 
-def test_a_model_that_can_be_imported_has_no_islands(tmp_path):
+def test_a_model_that_can_be_imported_has_no_islands(tmp_path, measurers):
     options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, fallback="onnxruntime")
     result = autotune.tune(save_tiny(tmp_path / "tiny.onnx"), options)
     assert result.fallback_partitions == ()

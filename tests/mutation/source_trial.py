@@ -86,36 +86,37 @@ def trial(fault: Fault, copy: Path, tests: Iterable[str], log: Path) -> str:
     return found
 
 
+def copied(folder: Path, commit: str) -> Path:
+    """Return a copy of this tree below ``folder``, with the tests of ``commit`` if one is named."""
+    copy = folder / "tree"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "build", "__pycache__"))
+    if commit:
+        shutil.rmtree(copy / "tests")
+        archive = subprocess.run(["git", "archive", commit, "tests"], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "-x", "-C", copy], input=archive.stdout, check=True)
+    return copy
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.source_trial", description=__doc__)
     parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--first", type=int, default=0, help="number of the first fault")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of faults; all otherwise")
     parser.add_argument("--files", type=int, default=12, help="test files that a fault is shown to, the nearest first")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tests", default="", help="commit whose tests run; this tree's otherwise")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "source-faults.jsonl")
     arguments = parser.parse_args()
-    tree = tree_of(ROOT)
-    library = {path: source for path, source in tree.items() if not path.startswith("tests/")}
+    library = {path: source for path, source in tree_of(ROOT).items() if not path.startswith("tests/")}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="source-faults-") as folder:
-        copy = Path(folder, "tree")
-        ignored = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__")
-        shutil.copytree(ROOT, copy, ignore=ignored)
-        if arguments.tests:
-            shutil.rmtree(copy / "tests")
-            archive = subprocess.run(
-                ["git", "archive", arguments.tests, "tests"], cwd=ROOT, capture_output=True, check=True
-            )
-            subprocess.run(["tar", "-x", "-C", copy], input=archive.stdout, check=True)
-        shown = tree_of(copy)
-        importers = importers_in(shown)
+        copy = copied(Path(folder), arguments.tests)
+        tree = tree_of(copy)
+        importers = importers_in(tree)
         for number, fault in enumerate(chosen(library, arguments.count, arguments.seed)):
-            if number < arguments.first:
+            if arguments.only and number not in arguments.only:
                 continue
-            found = trial(
-                fault, copy, nearest_tests(fault.path, shown, importers, arguments.files), Path(folder, "log")
-            )
+            tests = nearest_tests(fault.path, tree, importers, arguments.files)
+            found = trial(fault, copy, tests, Path(folder, "log"))
             print(f"{number}: {fault}: {found or 'not found'}", flush=True)
             with arguments.out.open("a") as stream:
                 stream.write(json.dumps({"number": number, "fault": str(fault), "found": found}) + "\n")

@@ -13,8 +13,9 @@ MINUTES ?= 120
 SANITIZE_S ?= 60
 ROTATION ?= 0
 # Most seconds of one group of slow tests: a run of .ci/run is to end within 35 minutes.
-GROUP_S ?= 1200
-# Tests that run side by side; a file's tests stay together. Kernels are timed one at a time on a machine all the same.
+GROUP_S ?= 1300
+# Tests that run side by side. Each worker begins with half of the suite and steals from the other when it is done, so that
+# none waits for one large file. Kernels are timed one at a time on a machine all the same.
 WORKERS ?= 2
 COUNT ?= 100
 # Seconds that random layers are measured for the shipped prior; START is the first network's seed.
@@ -30,7 +31,7 @@ BENCH ?= squeezenet resnet50
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-all check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs site terminal clean
+.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-full check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs site terminal clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -51,7 +52,7 @@ tune: $(STAMP) $(BUILD)/squeezenet.onnx  ## tune SqueezeNet (random weights) for
 	$(BIN)/tune run $(BUILD)/squeezenet.onnx --budget 60s
 
 test: $(STAMP)  ## every test but the slow ones
-	$(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS) --dist worksteal --durations=25
 
 test-fast: $(STAMP)  ## search, cost models, logs, graphs and replay, without slow and endurance tests
 	$(BIN)/python -m pytest -q -m 'not slow and not endurance' $(FAST)
@@ -60,8 +61,8 @@ test-slow: $(STAMP)  ## a fifth of the slow tests: make test-slow ROTATION=0 (to
 	@timeout --kill-after=60 --signal=INT $(GROUP_S) $(BIN)/python -m pytest -v --durations=15 --rotation=$(ROTATION) || \
 		{ code=$$?; test $$code != 124 || echo "group $(ROTATION) of the slow tests takes more than $(GROUP_S) s" >&2; exit $$code; }
 
-test-all: $(STAMP)  ## every test
-	$(BIN)/python -m pytest -q
+test-full: $(STAMP)  ## every test, the slow ones too
+	$(BIN)/python -m pytest -q --durations=25
 
 fuzz: $(STAMP)  ## random graphs, wide layers and changed real graphs against ONNX Runtime: make fuzz COUNT=1000 START=0
 	$(BIN)/python -m tests.fuzz --count $(COUNT) --start $(START)

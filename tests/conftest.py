@@ -1,18 +1,23 @@
-"""Hardware gates, golden files and the property-test profile of every test."""
+"""Every test's home folders, hardware gates, golden files and property-test profile."""
 
 from __future__ import annotations
 
 import ctypes
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import platformdirs
 import pytest
 from hypothesis import settings
 
 pytest_plugins = ["tests.rotation"]
 
 GOLDEN = Path(__file__).parent / "golden"
+
+KEPT = platformdirs.user_cache_path("tune-compiler-tests")
+"""Where code lies that tests compiled: all workers and later runs share it. A key covers compiler and sources."""
 
 ISA_FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f",), "amx": ("avx512f", "amx_tile", "amx_bf16")}
 """CPU features that a test marked with this instruction set needs."""
@@ -66,6 +71,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         reason = missing_gpu()
         if reason:
             pytest.skip(reason)
+
+
+def keep_code(cache: Path) -> None:
+    """Let ``cache``, a user's cache folder, keep compiled code in ``KEPT``."""
+    own = cache / "tune-compiler"
+    own.mkdir(parents=True)
+    for name in ("code", "compiled"):
+        with suppress(OSError):  # without a home everything is compiled again
+            (KEPT / name).mkdir(parents=True, exist_ok=True)
+        (own / name).symlink_to(KEPT / name, target_is_directory=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The user's data and cache folders: no test reads or writes the real ones, and only compiled code is kept."""
+    folder = tmp_path_factory.mktemp("home")
+    keep_code(folder / "cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patch.delenv("TUNE_LOG", raising=False)
+        yield folder
 
 
 @pytest.fixture

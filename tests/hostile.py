@@ -232,8 +232,12 @@ plain("an operator of the future", [node("Relu", "x")], opset=9999)
 plain("an operator of before there were any", [node("Relu", "x")], opset=0)
 plain("an input of 4 EiB", [node("Relu", "x")], shape=(2**31, 2**31))
 plain("an input of no known shape", [node("Relu", "x")], shape=None)
-plain("a quarter of a million nodes", [node("Relu", "x" if i == 0 else f"v{i}", f"v{i + 1}") for i in range(250_000)],
-      outputs=["v250000"])  # fmt: skip
+
+
+@attack("a quarter of a million nodes")
+def _long(folder: Path) -> Path:
+    nodes = [node("Relu", "x" if i == 0 else f"v{i}", f"v{i + 1}") for i in range(250_000)]
+    return saved(model_of(nodes, outputs=["v250000"]), folder)
 
 
 def looped(trips: int, body: Sequence[onnx.NodeProto]) -> onnx.NodeProto:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from tvm import tirx
 
 from autotune.artifact.plan import Choice, Plan
 from autotune.importer.program import Program
@@ -18,7 +19,7 @@ from autotune.measure.messages import BuildJob
 from schedules import lower
 from schedules.config import Config
 from schedules.errors import CompileError, ScheduleError
-from schedules.lower import BASELINE
+from schedules.lower import BASELINE, program_of
 from schedules.target import Target
 
 COMPILED = b"TVMMod"
@@ -35,6 +36,30 @@ LIMIT_S = 120.0
 def shipping_builder(target: Target, folder: Path) -> Builder:
     """The builder of a run's workers, with its code cache below ``folder``."""
     return Builder(target, lower, CodeCache(folder))
+
+
+@cache
+def compiling_builder(target: Target, folder: Path) -> Builder:
+    """The builder of ``CompiledOnly``. A folder has code of one lowering: its keys do not tell them apart."""
+    cache = CodeCache(folder.with_name("compiled"))
+    cache.prune()
+    return Builder(target, CompiledOnly(), cache)
+
+
+def compiled_library(func: tirx.PrimFunc, config: Config, target: Target, folder: Path) -> str:
+    """Compile ``func`` under ``config`` as ``main`` and return the shared library's path, in ``folder``.
+
+    Raises:
+        ScheduleError: if the config is illegal.
+        CompileError: if its program cannot be compiled.
+    """
+    program, library = folder / "program.json", str(folder / "kernel.so")
+    program.write_text(program_of(func))
+    job = BuildJob(program=str(program), config=config, library=library, symbol="main", timeout_s=LIMIT_S)
+    built = compiling_builder(target, user_cache()).build(job)
+    if built.error is not None:
+        raise (ScheduleError if built.error == "lower_error" else CompileError)(built.message)
+    return library
 
 
 def is_assembled(code: bytes) -> bool:
@@ -65,8 +90,7 @@ class InlineMeasurer:
     """
 
     def __init__(self, target: Target, folder: Path, assembled: bool = True) -> None:
-        # The code cache is keyed by what ships: code of another lowering must not enter it.
-        self._builder = shipping_builder(target, user_cache()) if assembled else Builder(target, CompiledOnly())
+        self._builder = (shipping_builder if assembled else compiling_builder)(target, user_cache())
         self._folder = folder
         self._built: dict[tuple[str, str], Path] = {}
         self.assembled = self.compiled = 0

@@ -156,13 +156,14 @@ class Builder:
 
 
 def surroundings(target: Target) -> tuple[str, ...]:
-    """What decides code besides a program, its config and its name: the target, the templates, the compiler."""
+    """Return what decides code besides a program, its config and its name: target, templates, this file, compiler."""
     compiler = [f"{name} {installed(name)}" for name in ("apache-tvm", "apache-tvm-ffi")]
     for library in sorted(Path(tvm.__file__).parent.glob("lib/libtvm_compiler*")):  # another build has the same version
         status = library.stat()
         compiler.append(f"{library} {status.st_size} {status.st_mtime_ns}")
     made = "assembled" if can_assemble(target) else "compiled"
-    return target.to_json(), made, source_digest(Path(lower.__file__).parent), *compiler
+    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    return target.to_json(), made, source_digest(Path(lower.__file__).parent), own, *compiler
 
 
 def _trace(schedule: s_tir.Schedule) -> str:

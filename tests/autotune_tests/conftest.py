@@ -1,4 +1,4 @@
-"""A home of their own for the tests, and one tiny artifact, built once and shared by those that only read it."""
+"""One tiny artifact, built once and shared by the tests that only read it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,11 @@ class Tiny:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The user's data and cache folders: no test reads or writes the real ones."""
-    folder = tmp_path_factory.mktemp("home")
+def all_cpus() -> Iterator[None]:
+    """Sessions use all CPUs: tests that run side by side use the same ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_DATA_HOME", str(folder / "data"))
-        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        patch.delenv("TUNE_LOG", raising=False)
-        patch.setattr(CLAIMS, "enabled", False)  # tests that run side by side use the same CPUs
-        yield folder
+        patch.setattr(CLAIMS, "enabled", False)
+        yield
 
 
 @pytest.fixture(scope="session")

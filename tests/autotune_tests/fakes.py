@@ -9,19 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from autotune.builder import one_lane
+from autotune.builder import accuracy, one_lane
 from autotune.host import roofline
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
 from autotune.measure import local_measurer
 from autotune.measure.measurer import Candidate, Origin
 from autotune.tuning import part
+from autotune.validation.verify import compare_artifact
 from schedules.errors import ScheduleError
 from schedules.lower import load_program, lower
 from tests.shipping import InlineMeasurer
 from tuning_logs.measurement import Measurement
 
 Answer = Callable[[Candidate], Measurement]
+
+FAKE_ROOFLINE = Roofline(1e3, 1e3, 1e3, 1)
 
 
 def by_config(candidate: Candidate) -> Measurement:
@@ -156,6 +159,30 @@ def if_it_lowers(candidate: Candidate) -> Measurement:
     return by_config(candidate)
 
 
+def fake_device(
+    monkeypatch: pytest.MonkeyPatch, median_s: Callable[..., float] = lambda *_: 1e-3
+) -> list[FakeMeasurer]:
+    """Fake every time of a run and verify its artifacts in this process; kernels are built and run for real.
+
+    Args:
+        median_s: says what a whole model takes, in seconds.
+
+    Returns:
+        The measurers that are opened, filled as the run goes on.
+    """
+    opened: list[FakeMeasurer] = []
+
+    def start(*_: object, **__: object) -> FakeMeasurer:
+        opened.append(FakeMeasurer(if_it_lowers))
+        return opened[-1]
+
+    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
+    monkeypatch.setattr(one_lane, "median_s", median_s)
+    monkeypatch.setattr(roofline, "measure_roofline", lambda *_: FAKE_ROOFLINE)
+    monkeypatch.setattr(accuracy, "compare_isolated", compare_artifact)
+    return opened
+
+
 def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupted]:
     """Ctrl-C while the first part of a run is measured; timing anything whole after that fails the test.
 
@@ -174,6 +201,7 @@ def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupte
         return lambda *_: value if not any(each.asked for each in started) else pytest.fail(f"measured {what} again")
 
     monkeypatch.setattr(part, "reference_latency", once(None, "ONNX Runtime"))
-    monkeypatch.setattr(roofline, "measure_roofline", once(Roofline(1e3, 1e3, 1e3, 1), "the roofline"))
+    monkeypatch.setattr(roofline, "measure_roofline", once(FAKE_ROOFLINE, "the roofline"))
     monkeypatch.setattr(one_lane, "median_s", lambda *_: pytest.fail("timed the whole"))
+    monkeypatch.setattr(accuracy, "compare_isolated", compare_artifact)
     return started

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # noqa: F401  # by importing it, np.dtype("bfloat16") exists
@@ -17,18 +19,18 @@ from tvm import relax, te, tirx
 
 from autotune.host.dtypes import numpy_type
 from schedules.config import Config
-from schedules.lower import lower, normalise, repack, tvm_target
+from schedules.lower import normalise, repack
 from schedules.target import Target
 from schedules.templates.common.windows import Pooling, Window
 from schedules.templates.cpu.batch_matmul import batch_matmul
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
-from schedules.templates.cpu.passes import compiled
 from schedules.templates.cpu.pooling import pool2d
 from schedules.templates.instructions.dots import FORMS, TAPS, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
 from schedules.templates.low_bit.low_bit_tiles import low_bit_tiles
+from tests.shipping import compiled_library
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -82,14 +84,19 @@ def inputs(func: tirx.PrimFunc, seed: int = 0) -> list[Array]:
 
 
 def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]) -> Array:
-    """Output of ``func`` under ``config``; raises ScheduleError for an illegal config."""
-    module = compiled(lower(func, config, target).mod["main"], "main", tvm_target(target))
+    """Return the output of ``func`` under ``config``, compiled even where its template writes assembly.
+
+    Raises:
+        ScheduleError: if the config is illegal.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        kernel = tvm.runtime.load_module(compiled_library(func, config, target, Path(folder)))["main"]
     changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
     given = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
     out_dtype = dtypes(func)[-1]
     nothing = 77 if out_dtype.kind in "iu" else np.nan  # what is not written shows
     output = tvm.runtime.tensor(np.full(shapes(func)[-1], nothing, out_dtype))
-    module(*given, output)
+    kernel(*given, output)
     return output.numpy()
 
 

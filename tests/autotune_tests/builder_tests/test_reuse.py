@@ -8,17 +8,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.make_plan import record_key
-from autotune.builder import one_lane
 from autotune.builder.reuse import FIRST, Reuse
 from autotune.builder.shipped_posteriors import shipped_posterior
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
-from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from costmodels.posterior import GUESSES, likely
 from schedules.target import Target
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.fakes import fake_device
 from tests.autotune_tests.tiny import target
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
@@ -161,14 +159,7 @@ def test_programs_that_cannot_be_read_are_refused_not_fatal(convs):
 
 
 def test_a_run_measures_near_hits_before_it_believes_them(tmp_path, monkeypatch):
-    measurers = []
-
-    def start(*_, **__):
-        measurers.append(FakeMeasurer(if_it_lowers))
-        return measurers[-1]
-
-    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
-    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
+    measurers = fake_device(monkeypatch)
 
     def options(name):
         return Options(out=tmp_path / name, log=tmp_path / "t.db", threads=1, trials=8, batch=4)

@@ -2,10 +2,8 @@
 
 import pytest
 
-from autotune.builder import one_lane
 from autotune.cli.main import main
-from autotune.measure import local_measurer
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.fakes import fake_device
 from tests.autotune_tests.tiny import save_tiny
 
 
@@ -25,7 +23,6 @@ def answer(capsys):
 @pytest.fixture
 def faked(monkeypatch, tmp_path):
     """No device is measured; the model is in the current folder."""
-    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
-    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
+    fake_device(monkeypatch)
     monkeypatch.chdir(tmp_path)
     return save_tiny(tmp_path / "tiny.onnx")

@@ -19,6 +19,7 @@ from autotune.options import Options
 from autotune.runtime.serve_options import ServeOptions
 from autotune.validation.bench import bench
 from schedules.errors import ModelError, UsageError
+from tests.autotune_tests.fakes import fake_device
 
 FLOAT = TensorProto.FLOAT
 X = np.zeros((4, 32), np.float32)
@@ -55,6 +56,7 @@ def tuned(model, folder, **options):
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory):
+    """The only one that is measured, and verified in a process of its own: noise gets there, too."""
     folder = tmp_path_factory.mktemp("noisy")
     return tuned(save_noisy(folder / "noisy.onnx"), folder)
 
@@ -63,7 +65,9 @@ def artifact(tmp_path_factory):
 def batches(tmp_path_factory):
     folder = tmp_path_factory.mktemp("batches")
     sets = ({"x": (1, 32)}, {"x": (4, 32)})
-    return tuned(save_noisy(folder / "noisy.onnx", batch="rows"), folder, shapes=sets)
+    with pytest.MonkeyPatch.context() as patch:
+        fake_device(patch)
+        return tuned(save_noisy(folder / "noisy.onnx", batch="rows"), folder, shapes=sets)
 
 
 def test_a_name_of_noise_says_what_it_holds():
@@ -158,7 +162,8 @@ def test_joined_requests_have_noise_of_their_own(batches):
     assert len(np.unique([future.result()[0] for future in futures])) == 12 * 32
 
 
-def test_a_model_in_segments_draws_too(tmp_path):
+def test_a_model_in_segments_draws_too(tmp_path, monkeypatch):
+    fake_device(monkeypatch)
     foreign = [
         helper.make_node("SampleOp", ["n"], ["s"], domain="com.microsoft"),
         helper.make_node("MatMul", ["s", "w"], ["t"]),

@@ -24,9 +24,15 @@ def multiply_bytes_as(dtype, monkeypatch):
 
 def run(model, folder, feed):
     """Ours and ONNX Runtime's outputs."""
-    ours = run_ours(model, folder, feed)
-    path = str(folder / "model.onnx")
-    return ours, onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feed)
+    ((ours, theirs),) = run_all(model, folder, [feed])
+    return ours, theirs
+
+
+def run_all(model, folder, feeds):
+    """Ours and ONNX Runtime's outputs for each of ``feeds``, by one session each."""
+    ours = build(model, folder)
+    theirs = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    return [(ours.run(None, feed), theirs.run(None, feed)) for feed in feeds]
 
 
 def imported(model, folder):
@@ -37,11 +43,16 @@ def imported(model, folder):
 
 def run_ours(model, folder, feed):
     """Our outputs."""
+    return build(model, folder).run(None, feed)
+
+
+def build(model, folder):
+    """Our session of a model; what does not depend on the feed is tested by many feeds of one."""
     program, path = imported(model, folder), folder / "model.onnx"
     measurer = InlineMeasurer(tiny.target(), folder)
     plan = plan_of(first_guesses(program, tiny.target()), tiny.target())
     build_artifact(folder / "out", program, plan, path, measurer)
-    return InferenceSession(folder / "out").run(None, feed)
+    return InferenceSession(folder / "out")
 
 
 def close(ours, theirs):

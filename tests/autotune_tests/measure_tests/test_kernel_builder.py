@@ -13,6 +13,7 @@ import tvm
 
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import import_model
+from autotune.measure import kernel_builder
 from autotune.measure.code_cache import CodeCache
 from autotune.measure.kernel_builder import Builder, can_assemble, object_of
 from autotune.measure.kernel_timing import load
@@ -90,6 +91,14 @@ def test_another_target_has_other_code(tmp_path: Path) -> None:
     for target in (host_target(), replace(host_target(), isa="avx2", mcpu="haswell", features=())):
         assert build(Builder(target, faults, cache), "right", tmp_path).error is None
     assert len(list((tmp_path / "cache").glob("??/*"))) == 2
+
+
+def test_another_builder_has_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kernel_builder.surroundings(host_target())
+    changed = tmp_path / "kernel_builder.py"
+    changed.write_text(Path(kernel_builder.__file__).read_text() + "FLAGS = ()\n")
+    monkeypatch.setattr(kernel_builder, "__file__", str(changed))
+    assert kernel_builder.surroundings(host_target()) != before
 
 
 def test_failures_are_not_kept(tmp_path: Path) -> None:

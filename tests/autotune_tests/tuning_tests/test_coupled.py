@@ -31,6 +31,7 @@ from autotune.tuning.run_plan import PartJob
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
 from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
+from tests.autotune_tests.fakes import fake_device
 from tests.models import transformer
 from tests.models.catalog import cached
 
@@ -77,7 +78,9 @@ def tune(folder):
         options = Options(out=out, log=folder / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2, target=DEVICE)
         return tune_composition(CoupledLanes(PartJob(cached(MODEL), options, HOST)), out, remembered, ignore)
 
-    return tuned
+    with pytest.MonkeyPatch.context() as patch:
+        fake_device(patch)
+        yield tuned
 
 
 @pytest.fixture(scope="module")
@@ -286,6 +289,8 @@ def test_what_does_not_go_with_a_device_is_refused(more, tmp_path):
 
 
 def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_path, monkeypatch):
+    fake_device(monkeypatch)
+
     def by_part(source, part):
         return Costs(9.0, 9.0, 9.0, 9.0) if part.name == "model" else Costs(1.0, 1.0, 1.0, 1.0)
 

@@ -15,14 +15,13 @@ from autotune.artifact.manifest import KERNELS, kind_of
 from autotune.builder import one_lane
 from autotune.cli.main import main
 from autotune.importer.guarded_import import cut_model
-from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.report.facts import read_facts
 from autotune.report.page import render
 from autotune.tuning import tune as tuning
 from autotune.tuning.run_history import read_history
 from schedules.errors import ArtifactError, ModelError, UsageError
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
+from tests.autotune_tests.fakes import fake_device, interrupt_the_first_part
 from tests.autotune_tests.tiny import save_tiny, target
 
 FOREIGN = "SampleOp"  # ONNX Runtime's own, which returns its input and which nobody writes
@@ -133,7 +132,7 @@ def test_a_report_names_the_model_and_files_that_exist(model, result):
         assert (model.parent / path.removesuffix("</pre>")).exists()
 
 
-def test_the_first_tuned_segment_need_not_be_the_first(tmp_path):
+def test_the_first_tuned_segment_need_not_be_the_first(tmp_path, measurers):
     path = save_model(
         tmp_path / "late.onnx",
         [
@@ -151,15 +150,7 @@ def test_the_first_tuned_segment_need_not_be_the_first(tmp_path):
 @pytest.fixture
 def measurers(monkeypatch):
     """Every measurer that the pipeline opened; none is started for real."""
-    opened = []
-
-    def start(*_, **__):
-        opened.append(FakeMeasurer(if_it_lowers))
-        return opened[-1]
-
-    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
-    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
-    return opened
+    return fake_device(monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["fallback-1.onnx", "manifest.json"])
@@ -201,7 +192,7 @@ def test_several_models_have_fallback_partitions_each(model, tmp_path, measurers
     assert all(part.verified.passed for part in result.parts)
 
 
-def test_a_model_that_can_be_imported_has_no_islands(tmp_path):
+def test_a_model_that_can_be_imported_has_no_islands(tmp_path, measurers):
     options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, fallback="onnxruntime")
     result = autotune.tune(save_tiny(tmp_path / "tiny.onnx"), options)
     assert result.fallback_partitions == ()

@@ -12,13 +12,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.builder import build_request, one_lane
+from autotune.builder import build_request
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice
-from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning.precisions.auto_precision import TRIES
 from autotune.tuning.tune import tune
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.fakes import fake_device
 from tests.autotune_tests.tiny import save_tiny
 from tests.autotune_tests.tuning_tests.test_fallback_partitions import FOREIGN, save_model
 from tests.models import save
@@ -39,8 +38,7 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> Imports:
         return real(path, inputs, target, **more)
 
     monkeypatch.setattr(build_request, "import_model", counting)
-    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
-    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
+    fake_device(monkeypatch)
     return counted
 
 

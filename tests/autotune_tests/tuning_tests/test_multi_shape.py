@@ -13,16 +13,14 @@ from onnx import TensorProto, helper
 import autotune
 from autotune.artifact.composite import read_composite
 from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of
-from autotune.builder import one_lane
 from autotune.cli.model_request import ModelRequest
 from autotune.importer.assumed_sets import assumed_sets
-from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.multi_shape import ShapeSets
 from autotune.tuning.run_plan import PartJob, part_options
 from schedules.errors import ArtifactError, UsageError
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
+from tests.autotune_tests.fakes import fake_device, interrupt_the_first_part
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
 from tests.models import save
 
@@ -37,11 +35,6 @@ SIZES = ({"image": (1, 3, 16, 16)}, {"image": (1, 3, 24, 20)})
 def built(tmp_path_factory):
     """Name and sets → model and artifact; measured by a measurer that makes its numbers up."""
     folder = tmp_path_factory.mktemp("several")
-    measurers = []
-
-    def start(*_, **__):
-        measurers.append(FakeMeasurer(if_it_lowers))
-        return measurers[-1]
 
     def build(name, sets, **changes):
         model = folder / f"{name}.onnx"
@@ -51,8 +44,7 @@ def built(tmp_path_factory):
         return model, tuning.tune(model, Options(**{**chosen, "trials": 8, "batch": 2, "shapes": sets, **changes}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_measurer, "LocalMeasurer", start)
-        patch.setattr(one_lane, "median_s", lambda *_: 1e-3)
+        fake_device(patch)
         yield build
 
 
@@ -226,7 +218,8 @@ def signal():
         (lambda: conv_model(("n", 3, 8, 8)), [{"x": (1, 3, 8, 8)}]),
     ],
 )
-def test_every_kind_of_open_size_has_a_default(make, served, tmp_path):
+def test_every_kind_of_open_size_has_a_default(make, served, tmp_path, monkeypatch):
+    fake_device(monkeypatch)
     model = written(make(), tmp_path)
     options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", threads=1, effort="instant")
     session = autotune.InferenceSession(tuning.tune(model, options).artifact)

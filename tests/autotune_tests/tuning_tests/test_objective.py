@@ -7,20 +7,17 @@ import pytest
 from autotune.artifact.composite import read_composite
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import AUTO, STREAMS
-from autotune.builder import one_lane
-from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from autotune.tuning import tune as tuning
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.fakes import fake_device
 from tests.autotune_tests.tiny import save_tiny
 
 
 @pytest.fixture
 def tuned(tmp_path, monkeypatch):
     """Objective and other options → the artifact of a small model; measured by a measurer that makes its numbers up."""
-    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
-    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
+    fake_device(monkeypatch)
     model = save_tiny(tmp_path / "tiny.onnx")
 
     def tune(objective, **changes):

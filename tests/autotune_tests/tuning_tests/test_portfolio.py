@@ -11,16 +11,14 @@ import pytest
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.known_models import remembered_model
-from autotune.builder import one_lane
 from autotune.events import SlotDone, TuningBegan, ignore
 from autotune.importer.guarded_import import import_model
-from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.part import joined
 from autotune.tuning.run_history import read_history
 from schedules.errors import AutotuneError, UsageError
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.fakes import FakeMeasurer, fake_device
 from tests.autotune_tests.tiny import save_tiny, target
 from tests.models import save
 
@@ -34,15 +32,7 @@ def models(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def measurers(monkeypatch: pytest.MonkeyPatch) -> list[FakeMeasurer]:
     """Every measurer that the pipeline opened."""
-    opened: list[FakeMeasurer] = []
-
-    def start(*_: object, **__: object) -> FakeMeasurer:
-        opened.append(FakeMeasurer(if_it_lowers))
-        return opened[-1]
-
-    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
-    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
-    return opened
+    return fake_device(monkeypatch)
 
 
 def options(tmp_path: Path, **changes: Any) -> Options:

@@ -24,6 +24,7 @@ from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from schedules.errors import ModelError, UnsupportedError, VerificationError
 from schedules.lower import BASELINE
+from tests.autotune_tests.fakes import fake_device
 from tests.models import random_inputs
 
 RNG = np.random.default_rng(0)
@@ -71,7 +72,10 @@ def attention():
 
 
 @pytest.fixture
-def saved(tmp_path):
+def saved(tmp_path, monkeypatch):
+    """Writes a model; in its runs nothing is measured."""
+    fake_device(monkeypatch)
+
     def save(make):
         nodes, (x, size), (y, result), weights = make()
         constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]

@@ -7,9 +7,7 @@ import pytest
 
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import attach, attachment, read_manifest
-from autotune.builder import one_lane
 from autotune.events import ReferenceTimed
-from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import part
 from autotune.tuning import run_history as history
@@ -17,7 +15,7 @@ from autotune.tuning.run_history import Recorder, TaskHistory, algorithm_of, rea
 from autotune.tuning.tune import tune
 from schedules.config import Config
 from schedules.errors import ArtifactError
-from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
+from tests.autotune_tests.fakes import FakeMeasurer, fake_device
 from tests.autotune_tests.report_tests.test_progress import BEGAN, B, began, slot, state
 from tests.autotune_tests.tiny import save_tiny
 
@@ -25,8 +23,7 @@ from tests.autotune_tests.tiny import save_tiny
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """``run(trials, **options)``: tune the tiny model with made-up times; its Result."""
-    monkeypatch.setattr(local_measurer, "LocalMeasurer", lambda *_, **__: FakeMeasurer(if_it_lowers))
-    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3)
+    fake_device(monkeypatch)
     model = save_tiny(tmp_path / "tiny.onnx")
 
     def call(trials, **options):

@@ -18,7 +18,6 @@ from autotune.artifact.directory import read_artifact
 from autotune.artifact.known_models import remembered_model
 from autotune.artifact.make_plan import UNTUNED
 from autotune.artifact.manifest import attach
-from autotune.builder import one_lane
 from autotune.events import PhaseBegan, SlotDone, TuningBegan, TuningEnded
 from autotune.host import compilers
 from autotune.importer.guarded_import import import_model
@@ -29,7 +28,7 @@ from autotune.tuning import tune as tuning
 from autotune.tuning.run_plan import PartJob, resolve_target
 from schedules.errors import InstallError, MissingRecordError, ModelError, UsageError
 from schedules.lower import BASELINE
-from tests.autotune_tests.fakes import FakeMeasurer, FakeRanker, if_it_lowers
+from tests.autotune_tests.fakes import FakeMeasurer, FakeRanker, fake_device, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny
 from tuning_logs.sql_store import open_log
 
@@ -40,24 +39,15 @@ def model(tmp_path):
 
 
 @pytest.fixture
-def measurers(monkeypatch):
-    """Every measurer that the pipeline opened; none is started for real."""
-    opened = []
-
-    def start(*_, **__):
-        opened.append(FakeMeasurer(if_it_lowers))
-        return opened[-1]
-
-    monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
-    return opened
+def latencies_ms():
+    """What timing a whole model says, in turn; when all is said, that everything is equally fast."""
+    return []
 
 
 @pytest.fixture(autouse=True)
-def latencies_ms(monkeypatch):
-    """What timing a whole model says, in turn; when all is said, that everything is equally fast."""
-    said = []
-    monkeypatch.setattr(one_lane, "median_s", lambda *_: 1e-3 * (said.pop(0) if said else 1.0))
-    return said
+def measurers(monkeypatch, latencies_ms):
+    """Every measurer that the pipeline opened; none is started for real."""
+    return fake_device(monkeypatch, lambda *_: 1e-3 * (latencies_ms.pop(0) if latencies_ms else 1.0))
 
 
 def known(tmp_path):

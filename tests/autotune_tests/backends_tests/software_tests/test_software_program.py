@@ -15,6 +15,7 @@ from autotune.graph.placement import Link
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.tune import tune
+from tests.autotune_tests.fakes import fake_device
 from tests.models import transformer
 
 LAYERS, KERNEL_S = 8, 0.25
@@ -26,7 +27,9 @@ def artifact(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mlp")
     onnx.save(partial(transformer.mlp, layers=LAYERS, width=64)(0), folder / "mlp.onnx")
     options = Options(out=folder / "mlp.tuned", log=folder / "t.db", trials=0, budget_s=2, threads=1, peer=False)
-    tune(folder / "mlp.onnx", options)
+    with pytest.MonkeyPatch.context() as patch:
+        fake_device(patch)
+        tune(folder / "mlp.onnx", options)
     return read_artifact(folder / "mlp.tuned")
 
 

@@ -12,13 +12,17 @@ from autotune.artifact.manifest import KERNELS, SHAPES, kind_of
 from autotune.tuning import tune as tuning
 from autotune.tuning.background.background_tuner import BUDGETS_S, BackgroundTuner, Pace, Settings
 from schedules.errors import LogError, UnsupportedError
+from tests.autotune_tests.fakes import fake_device
+from tests.conftest import keep_code
 from tests.models import save
 
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
+    fake_device(monkeypatch)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep_code(tmp_path / "cache")
     save("tiny_open_batch", tmp_path / "m.onnx")
     (tmp_path / "out").mkdir()
     return Settings(str(tmp_path / "m.onnx"), str(tmp_path / "out" / "model.tuned"), 1, 1.0, 0.5, 1)

@@ -23,6 +23,7 @@ from autotune.tuning.precisions import product_times as product_times_module
 from autotune.tuning.precisions.product_times import product_times
 from autotune.tuning.run_plan import PartJob
 from schedules.errors import ModelError
+from tests.autotune_tests.fakes import fake_device
 from tests.models import save
 from tests.models.catalog import cached
 
@@ -31,10 +32,8 @@ PRODUCTS = 4
 
 
 @pytest.fixture
-def options(tmp_path_factory, tmp_path):
-    """The log is kept from test to test, so that kernels are measured once."""
-    log = tmp_path_factory.getbasetemp() / "auto-precision.db"
-    return Options(out=tmp_path / "a.tuned", log=log, budget_s=60, trials=60, precision="auto")
+def options(tmp_path):
+    return Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", threads=1, budget_s=60, trials=12, precision="auto")
 
 
 @pytest.fixture
@@ -42,6 +41,8 @@ def faster(monkeypatch):
     """A machine with bf16, on which these products are faster in it, and the model in more bf16 than in less."""
 
     def tell(*numbers):
+        fake_device(monkeypatch)
+
         def times(fp32, bf16, feed):  # on a busy machine an untuned build may be installed, which has none
             return tuple(
                 auto_precision.ProductTimes(number, number, 2.0, 1.0 if number in numbers else 3.0)
@@ -60,6 +61,7 @@ def tuned(options, models=None, **more):
 
 
 def test_a_cpu_without_bf16_stays_in_fp32_and_says_why(options, monkeypatch):
+    fake_device(monkeypatch)
     monkeypatch.setattr(auto_precision, "has_bf16", lambda target: False)
     result = tuned(options)
     assert read_artifact(options.out).precision == result.precision.precision == "fp32"

@@ -17,12 +17,12 @@ from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.dots import BF16, U8S8
 from tests.schedules_tests.cases import DOTS
 from tests.schedules_tests.programs import Case, dot_conv_case, dot_matmul_case
-from tests.schedules_tests.templates_tests.cpu_tests.test_cpu_templates import check_config
+from tests.schedules_tests.templates_tests.cpu_tests.test_cpu_templates import check_config, sampled
 
 TARGET = Target.cpu("sapphirerapids", 2)
 WITHOUT = Target.cpu("icelake-server", 2)
 MOST_CHECKED = 6
-"""Configs of one case that are run."""
+"""Configs of one case that are built."""
 
 CASES = (
     *DOTS,
@@ -52,20 +52,21 @@ CASES = (
 )
 
 
-def tiled(case: Case) -> list[Config]:
-    """The configs of ``case`` that compute in tiles, spread over its space."""
+def tiled(case: Case, most: int = MOST_CHECKED) -> list[Config]:
+    """Return configs of ``case`` that compute in tiles, spread over its space: ``most``, and what is left over."""
     space = claim(case.func, TARGET).space
     found = [config for config in map(space.config, space.rows) if chosen(config)]
-    return found[:: max(1, len(found) // MOST_CHECKED)]
+    return found[:: max(1, len(found) // most)]
 
 
 TILED = [case for case in CASES if tiled(case)]
 
 
 @pytest.mark.skipif(not has_amx(BF16, host_target(1)), reason="this processor lacks AMX")
+@sampled
 @pytest.mark.parametrize("case", TILED, ids=lambda case: case.name)
-def test_tiles_compute_what_numpy_does(case: Case) -> None:
-    for config in tiled(case):
+def test_tiles_compute_what_numpy_does(case: Case, count: int) -> None:
+    for config in tiled(case, count):
         assert check_config(case, config, TARGET), config
 
 

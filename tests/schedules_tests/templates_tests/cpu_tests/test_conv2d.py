@@ -15,25 +15,24 @@ from schedules.templates.cpu.conv2d import _listable, left_out
 from schedules.templates.cpu.conv2d import _ragged as ragged_widths
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
-from tests.schedules_tests.templates_tests.cpu_tests.test_cpu_templates import check_config
+from tests.schedules_tests.templates_tests.cpu_tests.test_cpu_templates import check_config, sampled
 
 # LLVM cuts vectors to what the CPU has, so these run anywhere: the widths are the templates' business.
 WIDE = Target(kind="llvm", isa="avx512", threads=2)
-NARROW = Target(kind="llvm", isa="avx2", threads=1)
-SAMPLED = 5
 
 
 LONG = ["conv2d_long", "conv2d_long_bare", "matmul_long"]
 LONG_DOTS = [f"{op}_{form}_long" for op in ("conv2d", "matmul") for form in ("u8s8", "bf16")]
 
 
+@sampled
 @pytest.mark.parametrize("name", [*LONG, *LONG_DOTS])
-def test_sums_in_chunks_are_right(name: str) -> None:
+def test_sums_in_chunks_are_right(name: str, count: int) -> None:
     case = next(case for case in CASES if case.name == name)
     space = claim(case.func, WIDE).space
     whole = max(next(knob for knob in space.knobs if knob.name == "depth").choices)
-    chunked = [c for c in space.sample(200, np.random.default_rng(0)) if c.integer("depth") < whole][:6]
-    assert len(chunked) == 6
+    chunked = [c for c in space.sample(200, np.random.default_rng(0)) if c.integer("depth") < whole][:count]
+    assert len(chunked) == count
     given = inputs(case.func)
     for config in chunked:
         found, expected = run(case.func, config, WIDE, given), case.expected(*given)
@@ -41,8 +40,9 @@ def test_sums_in_chunks_are_right(name: str) -> None:
         assert np.allclose(found.astype(np.float64), expected.astype(np.float64), rtol, 1e-4), config
 
 
+@sampled
 @pytest.mark.parametrize("case", [case for case in CASES if "ragged" in case.name], ids=lambda case: case.name)
-def test_a_narrower_last_tile_is_right(case: Case) -> None:
+def test_a_narrower_last_tile_is_right(case: Case, count: int) -> None:
     """Every width that does not divide a row, with several blocks of channels beside it."""
     space = claim(case.func, WIDE).space
     columns = space.columns(space.rows)
@@ -53,7 +53,7 @@ def test_a_narrower_last_tile_is_right(case: Case) -> None:
     rng = np.random.default_rng(0)
     for tw in widths:
         own = [row for row in ragged if space.config(row).integer("tw") == tw]
-        for index in rng.choice(len(own), size=4, replace=False):
+        for index in rng.choice(len(own), size=min(count, len(own)), replace=False):
             assert check_config(case, space.config(own[index]), WIDE)
 
 

@@ -17,7 +17,9 @@ from tests.schedules_tests.programs import Case, inputs, run
 # LLVM cuts vectors to what the CPU has, so these run anywhere: the widths are the templates' business.
 WIDE = Target(kind="llvm", isa="avx512", threads=2)
 NARROW = Target(kind="llvm", isa="avx2", threads=1)
-SAMPLED = 5
+
+sampled = pytest.mark.parametrize("count", [2, pytest.param(20, marks=pytest.mark.slow)])
+"""A change tries two random configs of a kernel, a slow run twenty."""
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -58,10 +60,11 @@ def test_the_best_guess_builds_and_is_right(case: Case) -> None:
         assert check_config(case, space.initial[0], target)
 
 
+@sampled
 @every_case
-def test_sampled_configs_are_right_or_refused(case: Case) -> None:
+def test_sampled_configs_are_right_or_refused(case: Case, count: int) -> None:
     space = claim(case.func, WIDE).space
-    configs = space.sample(SAMPLED, np.random.default_rng(len(case.name)))
+    configs = space.sample(count, np.random.default_rng(len(case.name)))
     built = [check_config(case, config, WIDE) for config in configs]
     assert sum(built) * 2 >= len(built), "most of a space must be legal"
 

@@ -29,6 +29,7 @@ HEADER = Path(__file__).with_name("emulator.h")
 SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?[\w ]+? (\w+)\[\];")
 DYNAMIC_BYTES = 232448
+COMPILER = ("g++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing")
 ASYNC_COPY = re.compile(r"\bptx_cp_async_legacy_(pred_)?(?:cg|ca)_(\d+)_(\d+)_(\d+)\b")
 """A copy to shared memory: predicated or not, of how many bytes, sizes of the elements that its offsets count."""
 ASYNC_COMMIT = re.compile(r"\btvm_builtin_ptx_cp_async_commit_group\w*\(\)")
@@ -77,27 +78,18 @@ def compile_emulated(source: str) -> ctypes.CDLL:
     code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
     code = DYNAMIC.sub(rf"alignas(128) static unsigned char \1[{DYNAMIC_BYTES}];", code)
     code = ASYNC_WAIT.sub(r"emulator::wait_group(\1)", ASYNC_COMMIT.sub("emulator::commit_group()", code))
-    text = f'#include "{HEADER}"\n{_copies(code)}\n{code}\n' + "\n".join(entries)
+    text = f"{_copies(code)}\n{code}\n" + "\n".join(entries)
     folder = Path(tempfile.gettempdir()) / "cuda-emulated"
     folder.mkdir(exist_ok=True)
-    stem = folder / hashlib.sha256((text + HEADER.read_text()).encode()).hexdigest()[:16]
+    stem = folder / hashlib.sha256((HEADER.read_text() + " ".join(COMPILER) + text).encode()).hexdigest()[:16]
     library = stem.with_suffix(".so")
     if not library.exists():
-        stem.with_suffix(".cc").write_text(text)
-        command = [
-            "g++",
-            "-O1",
-            "-w",
-            "-std=c++17",
-            "-shared",
-            "-fPIC",
-            "-fno-strict-aliasing",
-            "-o",
-            str(library),
-            str(stem) + ".cc",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[:3000]
+        with tempfile.TemporaryDirectory(dir=folder) as own:  # another worker may compile the same
+            compiled = Path(own, "kernels.so")
+            command = [*COMPILER, "-include", str(HEADER), "-x", "c++", "-o", str(compiled), "-"]
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[:3000]
+            compiled.replace(library)
     return ctypes.CDLL(str(library))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.autotune_tests.importer_tests.built import close, run
+from tests.autotune_tests.importer_tests.built import close, run_all
 from tests.autotune_tests.importer_tests.operators_tests.dynamic_tests.test_open_sizes import (
     FEEDS,
     INT64,
@@ -14,7 +14,6 @@ from tests.autotune_tests.importer_tests.operators_tests.dynamic_tests.test_open
 )
 
 
-@pytest.mark.parametrize("case", FEEDS)
 @pytest.mark.parametrize("by", ["scales", "sizes"])
 def test_images_of_an_open_number_are_padded_and_resized(tmp_path, case, by):
     nodes = [
@@ -33,11 +32,11 @@ def test_images_of_an_open_number_are_padded_and_resized(tmp_path, case, by):
     }.items():
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         model.graph.initializer.append(helper.make_tensor(name, kind, array.shape, array))
-    assert close(*run(model, tmp_path, {"x": FEEDS[case]}))
+    for ours, theirs in run_all(model, tmp_path, [{"x": x} for x in FEEDS.values()]):
+        assert close(ours, theirs)
 
 
-@pytest.mark.parametrize("case", FEEDS)
-def test_regions_of_an_open_number(tmp_path, case):
+def test_regions_of_an_open_number(tmp_path):
     nodes = [
         NODE("Mul", ["rows", "four"], ["corners"]),
         NODE("ConstantOfShape", ["n"], ["maps"], value=helper.make_tensor("v", INT64, [1], [0])),
@@ -47,4 +46,5 @@ def test_regions_of_an_open_number(tmp_path, case):
     picture = np.random.default_rng(5).standard_normal((1, 3, 8, 8)).astype(np.float32)
     for name, array in {"four": np.array(4.0, np.float32), "map": picture}.items():
         model.graph.initializer.append(helper.make_tensor(name, 1, array.shape, array.reshape(-1)))
-    assert close(*run(model, tmp_path, {"x": FEEDS[case]}))
+    for ours, theirs in run_all(model, tmp_path, [{"x": x} for x in FEEDS.values()]):
+        assert close(ours, theirs)

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from schedules.errors import ModelError
-from tests.autotune_tests.importer_tests.built import close, run
+from tests.autotune_tests.importer_tests.built import close, run, run_all
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 INT64 = TensorProto.INT64
@@ -158,11 +158,9 @@ WEIGHTS["half"] = np.array(0.5, np.float32)
 @pytest.mark.parametrize("name", CASES)
 def test_what_counts_is_right(tmp_path, name):
     nodes, kind = CASES[name]
-    model = behind(nodes, kind)
-    for case, x in FEEDS.items():
-        folder = tmp_path / case
-        folder.mkdir()
-        assert close(*run(model, folder, {"x": x})), case
+    outputs = run_all(behind(nodes, kind), tmp_path, [{"x": x} for x in FEEDS.values()])
+    for case, (ours, theirs) in zip(FEEDS, outputs, strict=True):
+        assert close(ours, theirs), case
 
 
 @pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin", "ReduceMean", "ArgMax"])
@@ -170,18 +168,15 @@ def test_of_no_elements_there_is_no_extreme(tmp_path, kind):
     """ONNX Runtime fails where nothing is left, so only what has elements is compared."""
     attributes = {"axis": 0} if kind == "ArgMax" else {"axes": [0]}
     model = behind([NODE(kind, ["rows"], ["y"], keepdims=1, **attributes)], INT64 if kind == "ArgMax" else 1)
-    for case in ("some", "all"):
-        folder = tmp_path / case
-        folder.mkdir()
-        assert close(*run(model, folder, {"x": FEEDS[case]}))
+    for ours, theirs in run_all(model, tmp_path, [{"x": FEEDS[case]} for case in ("some", "all")]):
+        assert close(ours, theirs)
 
 
 def branch(*nodes):
     return helper.make_graph(list(nodes), "branch", [], [helper.make_tensor_value_info(nodes[-1].output[0], 1, ["n"])])
 
 
-@pytest.mark.parametrize("case", FEEDS)
-def test_a_branch_of_nothing_and_one_of_an_open_size(tmp_path, case):
+def test_a_branch_of_nothing_and_one_of_an_open_size(tmp_path):
     """As exporters write ``empty if nothing is left else …``."""
     nothing = NODE("Constant", [], ["none"], value=helper.make_tensor("v", 1, [0], []))
     nodes = [
@@ -197,7 +192,8 @@ def test_a_branch_of_nothing_and_one_of_an_open_size(tmp_path, case):
     ]
     model = behind(nodes)
     model.graph.output[0].type.tensor_type.ClearField("shape")
-    assert close(*run(model, tmp_path, {"x": FEEDS[case]}))
+    for ours, theirs in run_all(model, tmp_path, [{"x": x} for x in FEEDS.values()]):
+        assert close(ours, theirs)
 
 
 def test_of_two_of_the_same_one_may_be_read_as_a_whole(tmp_path):
@@ -232,8 +228,7 @@ def test_parts_of_rows_are_not_scattered_as_whole_ones(tmp_path):
         run(model, tmp_path, {"x": MIXED})
 
 
-@pytest.mark.parametrize("case", FEEDS)
-def test_suppression_of_an_open_number_of_boxes(tmp_path, case):
+def test_suppression_of_an_open_number_of_boxes(tmp_path):
     nodes = [
         NODE("Unsqueeze", ["rows", "first"], ["boxes"]),
         NODE("Unsqueeze", ["firsts", "ahead"], ["scores"]),
@@ -252,4 +247,5 @@ def test_suppression_of_an_open_number_of_boxes(tmp_path, case):
         model.graph.initializer.append(
             helper.make_tensor(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, array)
         )
-    assert close(*run(model, tmp_path, {"x": FEEDS[case]}))
+    for ours, theirs in run_all(model, tmp_path, [{"x": x} for x in FEEDS.values()]):
+        assert close(ours, theirs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import tirx
 
 from schedules.target import Target
@@ -10,7 +12,6 @@ from schedules.templates.assembly.image_rows import FLOAT, STACK_BYTES, Bordered
 from schedules.templates.assembly.product_text import COUNTERS, OWN_ROWS, ProductText
 from schedules.templates.assembly.tile_sums import (
     TileSums,
-    check_registers,
     load_weights,
 )
 from schedules.templates.assembly.vectors import OutOfScope
@@ -59,19 +60,17 @@ class PictureText(ProductText):
             raise OutOfScope("a job's rows do not fit the stack")
         whole, rest = divmod(width, self.numbers("ow"))
         self.widths = [self.numbers("ow")] * bool(whole) + [rest] * bool(rest)
-        self.across = whole
-        check_registers(self.tile_sums({}))
-        self.resident = True
-        tiles = [self.tile_sums({"ow": each}) for each in (self.numbers("ow"), *self.widths)]
+        self.across, self.tile = whole, self.whole_tile()
+        tiles = [replace(self.tile_of(each), resident=True) for each in (self.numbers("ow"), *self.widths)]
         fitting = all(tile.can_hold and len(tile.free()) >= self.epilogue.registers for tile in tiles)
-        self.resident = nest.chunks == 1 and fitting
+        self.tile = replace(self.tile, resident=nest.chunks == 1 and fitting)
+
+    def tile_of(self, width: int) -> TileSums:
+        """The sums of a tile of ``width`` columns."""
+        return self.tile if width == self.numbers("ow") else replace(self.tile, numbers=self.places(self.data, width))
 
     def text(self) -> str:
-        """The whole kernel.
-
-        Raises:
-            OutOfScope: if registers do not suffice for the epilogue.
-        """
+        """Return the kernel: a loop that pads all rows, if the nest does so, and one over jobs."""
         code, anchor, tensors = self.code, self.anchor, len(self.anchor.shapes)
         padding, convolution = code.label("padding"), code.label("convolution")
         whole, batch = self.nest.padding == BEFORE, anchor.spatial[0]
@@ -96,8 +95,7 @@ class PictureText(ProductText):
             ("rdi", self.rows * self.result["oh"]),
         )
         self.point_at_weights()
-        tile = self.tile_sums({})
-        self.start_ahead(tile)
+        self.start_ahead()
         code.emit(f"imul r13, r13, {nest.vectors}")
         # rbx: the picture, from its first channel of this group on
         own, planes = nest.padding == IN_JOBS, self.given if nest.padding == IN_JOBS else image
@@ -110,9 +108,9 @@ class PictureText(ProductText):
             self._fetch_rows(self.rows * self.down)
         else:
             code.emit(f"imul rdi, rdi, {self.rows * self.down * image.row}", "add rbx, rdi")
-        if self.resident:
-            load_weights(code, tile)
-        self.all_chunks(tile)
+        if self.tile.resident:
+            load_weights(code, self.tile)
+        self.all_chunks()
 
     def _fetch_rows(self, down: int) -> None:
         """This job's rows of the image with their borders onto the stack; rbx ends there.
@@ -131,7 +129,7 @@ class PictureText(ProductText):
                 code.emit("inc edx", "pop rax")
             code.emit(f"add rsi, {self.given.height * self.given.row}")
 
-    def tiles_of_chunk(self, tile: TileSums) -> None:
+    def tiles_of_chunk(self) -> None:
         """Rows of tiles, whose last one may be narrower."""
         code, (rows, _), width = self.code, self.tiles, self.anchor.spatial[3]
         row, left = code.label("row"), COUNTERS[0]
@@ -139,7 +137,7 @@ class PictureText(ProductText):
         code.place(row)
         for each in self.widths:
             with code.repeated("r10", self.across if each == self.numbers("ow") else 1):
-                self.one_tile(self.tile_sums({"ow": each}), {"ow": each})
+                self.one_tile(self.tile_of(each), each)
                 code.emit(f"add rbx, {each * self.data['ow']}", f"add r14, {each * self.result['ow']}")
         down = self.numbers("oh")
         code.emit(f"add rbx, {down * self.data['oh'] - width * self.data['ow']}")

@@ -8,6 +8,7 @@ stack: rows of tiles left, chunks of the sum left, room for sums, and rows of th
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from tvm import tirx
@@ -33,17 +34,17 @@ COUNTERS = ("[rsp]", "[rsp+8]")
 SCRATCH, OWN_ROWS = VECTOR_BYTES, VECTOR_BYTES + SCRATCH_BYTES
 
 
-class ProductText:
+class ProductText(ABC):
     """What convolutions and matrix products have in common.
 
     Attributes:
         data, result: bytes from one number to the next along each axis.
-        first: registers of a job's numbers, in the order of the result's axes.
+        tile: the sums of the nest's register tile.
     """
 
     data: dict[str, int]
     result: dict[str, int]
-    resident = False
+    tile: TileSums
 
     def __init__(self, func: tirx.PrimFunc, nest: Nest, target: Target, symbol: str) -> None:
         self.nest, self.anchor, self.vectors = nest, nest.anchor, vectors_of(target)
@@ -56,33 +57,42 @@ class ProductText:
         self.panel, self.chunk = self.terms * vectors.size, nest.terms * vectors.size
         self.tiles = nest.of(Role.TILE)
         self.chunks_left = COUNTERS[len(self.tiles) - 1]
-        self.next_weights_first = nest.of(Role.JOB)[-1].axis == nest.weight_axis
+        self.is_panel_next = nest.of(Role.JOB)[-1].axis == nest.weight_axis
 
     def numbers(self, axis: str) -> int:
         """Numbers of a tile along an axis."""
         return int(self.nest.extent(Role.REGISTER, axis=axis))
 
-    def tile_sums(self, sizes: dict[str, int]) -> TileSums:
-        """The sums of a tile with so many numbers along some axes, and as many as others have along the rest."""
-        nest = self.nest
-        places = [0]
-        for loop in nest.of(Role.REGISTER):
-            if loop.axis != nest.weight_axis:
-                count, step = sizes.get(loop.axis, loop.extent), self.data[loop.axis]
-                places = [place + number * step for place in places for number in range(count)]
-        loops = nest.of(Role.SUM, Role.STEP)
-        sums = [SumLoop(loop.extent, self.data[loop.axis] * self._below(loop, loops)) for loop in loops]
-        last, unrolled = sums[-2:]
+    def places(self, steps: dict[str, int], width: int = 0) -> tuple[int, ...]:
+        """Bytes from a tile's first number or result to each; with ``width``, of a tile of so many columns."""
+        found = [0]
+        for loop in self.nest.of(Role.REGISTER):
+            if loop.axis != self.nest.weight_axis:
+                count = width if width and loop.axis == "ow" else loop.extent
+                found = [place + number * steps[loop.axis] for place in found for number in range(count)]
+        return tuple(found)
+
+    def whole_tile(self) -> TileSums:
+        """The sums of the nest's register tile.
+
+        Raises:
+            OutOfScope: if they leave too few registers for products.
+        """
+        loops = self.nest.of(Role.SUM, Role.STEP)
+        *outer, last, unrolled = (
+            SumLoop(each.extent, self.data[each.axis] * self._below(each, loops)) for each in loops
+        )
         tile = TileSums(
-            tuple(places),
-            tuple(block * self.panel for block in range(nest.vectors)),
-            (*sums[:-2], SumLoop(last.trips * unrolled.trips, unrolled.stride)),
+            self.places(self.data),
+            tuple(block * self.panel for block in range(self.nest.vectors)),
+            (*outer, SumLoop(last.trips * unrolled.trips, unrolled.stride)),
             unrolled.trips,
-            product=self.product,
-            resident=self.resident,
+            self._next_panel(),
+            self.product,
             vectors=self.vectors,
         )
-        return replace(tile, prefetch=self._next_panel())
+        check_registers(tile)
+        return tile
 
     @staticmethod
     def _below(loop: Loop, loops: list[Loop]) -> int:
@@ -99,13 +109,13 @@ class ProductText:
         places = [stream * self.panel + line * self.size for stream in range(nest.streams) for line in range(lines)]
         return Prefetch(level, tuple(places), lines * self.size)
 
-    def start_ahead(self, tile: TileSums) -> None:
+    def start_ahead(self) -> None:
         """r9 to the weights of the next panel: to the share of this job's first tile."""
-        asked, nest = tile.prefetch, self.nest
+        asked, nest = self.tile.prefetch, self.nest
         if asked is None or nest.chunks > 1:
             return
         self.code.emit(f"lea r9, [r12+{nest.vectors * self.panel}]")
-        if not self.next_weights_first:
+        if not self.is_panel_next:
             passes = math.prod(loop.extent for loop in nest.of(Role.SUM)[: asked.loop + 1])
             count = int(nest.extent(Role.TILE)) * passes * asked.step
             self.code.emit(f"imul rcx, rdi, {count}", "add r9, rcx")
@@ -121,16 +131,16 @@ class ProductText:
         """r12: the weights of the job's first block."""
         self.code.emit(f"imul r12, r13, {self.nest.vectors * self.panel}", f"add r12, [r11+{8 * self.anchor.weight}]")
 
-    def all_chunks(self, tile: TileSums) -> None:
+    def all_chunks(self) -> None:
         """The tiles of a job, for every chunk of the sum."""
         code, nest, cut = self.code, self.nest, self.nest.chunks > 1
         if cut:
             chunk = code.label("chunk")
             code.emit(f"mov qword ptr {self.chunks_left}, {nest.chunks}")
             code.place(chunk)
-            if tile.prefetch is not None:
+            if self.tile.prefetch is not None:
                 code.emit(f"lea r9, [r12+{self.chunk}]")
-        self.tiles_of_chunk(tile)
+        self.tiles_of_chunk()
         if cut:
             (loop,) = nest.of(Role.CHUNK)
             axis = self.tiles[0].axis
@@ -140,24 +150,27 @@ class ProductText:
             code.emit(f"sub r14, {rows * self.result[axis]}", f"add r12, {self.chunk}")
             code.emit(f"dec qword ptr {self.chunks_left}", f"jnz {chunk}")
 
-    def tiles_of_chunk(self, tile: TileSums) -> None:
+    @abstractmethod
+    def tiles_of_chunk(self) -> None:
         """All tiles of a job, of one chunk of the sum."""
-        raise NotImplementedError
 
-    def results(self, sizes: dict[str, int]) -> list[list[int]]:
-        """Bytes from a tile's first result to each, by vector of weights, by number."""
-        places = [0]
-        for loop in self.nest.of(Role.REGISTER):
-            if loop.axis != self.nest.weight_axis:
-                count, step = sizes.get(loop.axis, loop.extent), self.result[loop.axis]
-                places = [place + number * step for place in places for number in range(count)]
-        block = self.result[self.nest.weight_axis]
+    @abstractmethod
+    def text(self) -> str:
+        """Return the kernel.
+
+        Raises:
+            OutOfScope: if registers do not suffice for the epilogue.
+        """
+
+    def results(self, width: int = 0) -> list[list[int]]:
+        """``places`` of results, by vector of weights, by number."""
+        block, places = self.result[self.nest.weight_axis], self.places(self.result, width)
         return [[number * block + place for place in places] for number in range(self.nest.vectors)]
 
-    def one_tile(self, tile: TileSums, sizes: dict[str, int]) -> None:
-        """A tile's sums and results."""
+    def one_tile(self, tile: TileSums, width: int = 0) -> None:
+        """A tile's sums and results; with ``width``, of so many columns."""
         self.code.emit("mov rdi, rbx", "mov rsi, r12")
-        self.epilogue.tile(self.code, tile, self.results(sizes), SCRATCH, (self.nest.chunks, self.chunks_left))
+        self.epilogue.tile(self.code, tile, self.results(width), SCRATCH, (self.nest.chunks, self.chunks_left))
 
 
 class ColumnsText(ProductText):
@@ -177,41 +190,37 @@ class ColumnsText(ProductText):
         self.data = {"m": k * FLOAT, "k": FLOAT}
         self.result = {"m": n * FLOAT, "n": vectors.size}
         self.rows = m // int(nest.extent(Role.JOB, axis="m"))
-        check_registers(self.tile_sums({}))
+        self.tile = self.whole_tile()
 
     def text(self) -> str:
-        """The whole kernel.
-
-        Raises:
-            OutOfScope: if registers do not suffice for the epilogue.
-        """
+        """Return the kernel: one loop over jobs."""
         loop = self.code.label("product")
         self.code.entry(len(self.anchor.shapes), [(loop, self.jobs)])
         self.code.loop_over_jobs(loop, self.jobs, OWN_ROWS, self._job)
         return self.code.text()
 
     def _job(self) -> None:
-        code, nest, tile = self.code, self.nest, self.tile_sums({})
+        code, nest = self.code, self.nest
         code.emit("mov eax, r15d", "xor edx, edx", f"mov ecx, {nest.of(Role.JOB)[1].extent}", "div ecx")
-        panel, rows = ("edx", "eax") if self.next_weights_first else ("eax", "edx")
+        panel, rows = ("edx", "eax") if self.is_panel_next else ("eax", "edx")
         code.emit(f"mov r13d, {panel}", f"mov edi, {rows}")
         self.point_at_weights()
         self.point_at_results(("rdi", self.rows * self.result["m"]), ("r13", nest.vectors * self.result["n"]))
         code.emit(f"imul r13, r13, {nest.vectors}")
         code.emit(f"imul rbx, rdi, {self.rows * self.data['m']}", f"add rbx, [r11+{8 * self.anchor.data}]")
-        self.start_ahead(tile)
-        self.all_chunks(tile)
+        self.start_ahead()
+        self.all_chunks()
 
-    def tiles_of_chunk(self, tile: TileSums) -> None:
+    def tiles_of_chunk(self) -> None:
         """Tiles of rows, of which the last one may begin earlier."""
         code, nest, rows, down = self.code, self.nest, self.numbers("m"), self.tiles[0].extent
         twice = down * rows - self.rows  # rows that a ragged last tile computes a second time
         assert not twice or nest.last_tile == EARLIER
         with code.repeated("r10", down):
             if nest.bytes_ahead:
-                self._one_row(tile)
+                self._one_row()
             else:
-                self.one_tile(tile, {})
+                self.one_tile(self.tile)
             code.emit(f"add rbx, {rows * self.data['m']}", f"add r14, {rows * self.result['m']}")
             if twice:
                 before = code.label("before")
@@ -219,9 +228,9 @@ class ColumnsText(ProductText):
                 code.emit(f"sub rbx, {twice * self.data['m']}", f"sub r14, {twice * self.result['m']}")
                 code.place(before)
 
-    def _one_row(self, tile: TileSums) -> None:
+    def _one_row(self) -> None:
         """A vector × matrix product: every step asks for a later one, at a panel's end for one of the next job."""
-        code, ahead = self.code, self.nest.bytes_ahead
+        code, tile, ahead = self.code, self.tile, self.nest.bytes_ahead
         code.emit("mov rdi, rbx", "mov rsi, r12")
         clear(code, tile)
         last = min(self.terms, ahead // self.size)
@@ -235,4 +244,4 @@ class ColumnsText(ProductText):
             lines = [place + first + line * self.size for place in tile.panels for line in range(tile.unroll)]
             asked = Prefetch(0, tuple(lines), 0, "rsi", "t0")
             add_up(code, replace(tile, loops=(SumLoop(terms, FLOAT),), prefetch=asked))
-        self.epilogue.finish(code, tile, self.results({}), SCRATCH)
+        self.epilogue.finish(code, tile, self.results(), SCRATCH)

@@ -41,14 +41,13 @@ from schedules.templates.common.structure import (
     SPARE_REGISTERS,
     Anchor,
     Repack,
-    balance,
     divisors,
 )
 from schedules.templates.instructions.dots import depth_axes, form_of, multiplied
-from schedules.templates.instructions.micro_kernel import Tile, tile_cycles
 from schedules.templates.nests.loop_nest import Nest
+from schedules.templates.nests.nest_features import product_features, unordered
 from schedules.templates.nests.nested_template import NestedTemplate
-from schedules.templates.nests.product_nests import matmul_nest
+from schedules.templates.nests.product_nests import MATMUL_AXES, matmul_loops, matmul_nest
 
 OP = "matmul"
 
@@ -130,20 +129,13 @@ class MatmulTemplate(NestedTemplate):
             return legal
 
         def derive(columns: Columns) -> Columns:
-            registers = Tile(columns["tn"] * per_block, columns["tm"], columns["unroll"], columns["depth"])
-            tile = columns["tm"] * columns["tn"]
-            jobs = (blocks / columns["tn"]) * (rows / columns["rows"])
-            cycles = tile_cycles(registers, target, anchor.form) * _computed(columns)
+            nest = unordered(anchor, MATMUL_AXES, matmul_loops(anchor, columns, lanes), "n")
+            found = product_features(nest, target)
+            found[CYCLES] *= _computed(columns)
             if amx:
                 tiled = amx_cycles(columns["tn"] * (lanes // MOST_ROWS), columns["rows"], columns["rows"])
-                cycles = np.where(columns["algorithm"] == ALGORITHM, tiled, cycles)
-            return {
-                "accumulators": tile,
-                "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
-                "balance": balance(jobs, target.threads),
-                CYCLES: cycles,
-                "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes),
-            }
+                found[CYCLES] = np.where(columns["algorithm"] == ALGORITHM, tiled, found[CYCLES])
+            return {**found, "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes)}
 
         def terms(columns: Columns, derived: Columns) -> Columns:
             tile = derived["accumulators"]

@@ -13,8 +13,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
+from schedules.errors import check
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 
@@ -57,6 +59,9 @@ BEFORE, IN_JOBS = "before", "in jobs"
 class Nest:
     """The loops of one kernel.
 
+    Raises:
+        ScheduleError: if the loops over an axis do not cover it, or more than its last tiles.
+
     Attributes:
         anchor: the product.
         axes: names of the anchor's axes, spatial ones first.
@@ -80,6 +85,16 @@ class Nest:
     prefetches: bool = False
     own_sums: bool = False
 
+    def __post_init__(self) -> None:
+        covered = dict.fromkeys(self.axes, 1)
+        for loop in self.loops:
+            covered[loop.axis] *= loop.extent
+        for axis, size in zip(self.axes, (*self.anchor.spatial, *self.anchor.reduction), strict=True):
+            if isinstance(covered[axis], int) and covered[axis] != size:
+                tiles = self.extent(Role.JOB, axis=axis) * self.extent(Role.REGISTER, Role.PAIR, axis=axis)
+                fits = size < covered[axis] < size + tiles and bool(self.of(Role.TILE))
+                check(fits, f"the loops over {axis} cover {covered[axis]} of {size}")
+
     def of(self, *roles: Role) -> list[Loop]:
         """The loops with one of these roles, outermost first."""
         return [loop for loop in self.loops if loop.role in roles]
@@ -92,43 +107,43 @@ class Nest:
         """Extent of an axis of the anchor."""
         return (*self.anchor.spatial, *self.anchor.reduction)[self.axes.index(axis)]
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """Sums of one vector."""
         return int(self.of(Role.LANES)[0].extent)
 
-    @property
+    @cached_property
     def has_columns(self) -> bool:
         """Whether lanes are part of the axis of weights, as columns of a matrix, and no axis of their own."""
         return self.of(Role.LANES)[0].axis == self.weight_axis
 
-    @property
+    @cached_property
     def summed(self) -> tuple[str, ...]:
         """Names of the axes of the sum."""
         return self.axes[len(self.anchor.spatial) :]
 
-    @property
+    @cached_property
     def chunks(self) -> int:
         """Chunks of the sum."""
         return int(self.extent(Role.CHUNK))
 
-    @property
+    @cached_property
     def vectors(self) -> Any:
         """Vectors of weights that a register tile multiplies, 1 without ``weight_axis``."""
         return self.extent(Role.REGISTER, axis=self.weight_axis) if self.weight_axis else 1
 
-    @property
+    @cached_property
     def numbers(self) -> Any:
         """Numbers that a register tile multiplies: pixels, or rows of a matrix."""
         loops = self.of(Role.REGISTER, Role.PAIR)
         return math.prod(loop.extent for loop in loops if loop.axis != self.weight_axis or not self.weight_axis)
 
-    @property
+    @cached_property
     def terms(self) -> Any:
         """Terms of each sum that a tile adds up at once, dot products counted once."""
         return self.extent(Role.SUM, Role.STEP)
 
-    @property
+    @cached_property
     def jobs_sharing_weights(self) -> int:
         """Consecutive jobs that read the same panel of weights."""
         inside = 1
@@ -143,33 +158,28 @@ class Nest:
         """Places of the weights that a panel reads in step: its vectors' chunks, or the whole panel as one."""
         return int(self.vectors) if self.chunks > 1 else 1
 
-    @property
+    @cached_property
     def panel(self) -> int:
         """Vectors of weights in a panel, which ``tiles`` tiles read one after another."""
         return int(self.vectors * self.terms)
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Tiles that read one panel before the next."""
         return int(self.extent(Role.TILE)) * (1 if self.chunks > 1 else self.jobs_sharing_weights)
 
-    @property
+    @cached_property
     def asked(self) -> tuple[int, int] | None:
         """Which loop of the sum prefetches how many vectors of each stream of the next panel; None for none."""
         if not self.prefetches or self.bytes_ahead:
             return None
         return share_of_lines(self.panel, self.streams, self.tiles, [loop.extent for loop in self.of(Role.SUM)])
 
-    @property
+    @cached_property
     def ragged(self) -> tuple[str, ...]:
         """Axes whose last tile has fewer numbers than the others."""
-        spatial = (axis for axis in self.axes if axis not in self.summed)
-        covered = {loop.axis for loop in self.loops}
-        return tuple(
-            axis
-            for axis in spatial
-            if axis in covered and math.prod(loop.extent for loop in self.loops if loop.axis == axis) > self.size(axis)
-        )
+        spatial = self.axes[: len(self.anchor.spatial)]
+        return tuple(axis for axis in spatial if self.extent(*Role, axis=axis) > self.size(axis))
 
     def drawn(self) -> str:
         """Return the nest as a person would write it; loops of one turn are left out."""

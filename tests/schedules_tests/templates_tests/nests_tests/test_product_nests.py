@@ -1,4 +1,4 @@
-"""Jobs follow the knob ``outer``, register tiles hold the operand with fewer vectors, and chunks lie outside of tiles."""
+"""Jobs follow the knob ``outer``, tiles hold the operand with fewer vectors, and chunks lie outside of tiles."""
 
 from __future__ import annotations
 

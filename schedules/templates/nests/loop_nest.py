@@ -1,10 +1,10 @@
-"""The loop nest of a product: what a config stands for, and all that any reader knows about a kernel's structure.
+"""The loop nest of a product: the structure of a config's kernel as plain data.
 
     config ─template→ Nest ─to_tir→ schedule ─LLVM→ object
                            └─to_assembly→ text ─as→ object
 
 ``product_nests.py`` builds nests, ``nest_to_tir.py`` and ``assembly/nest_to_assembly.py`` render them. Features and
-cycles read the same nest: built from the columns of a space, its extents are (n,) arrays, one number per config.
+cycles read the same nest. Built from the columns of a space, its extents are (n,) arrays, one number per config.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from schedules.templates.common.structure import Anchor
 
 
 class Role(Enum):
-    """What a loop does; the value is how ``Nest.drawn`` writes it."""
+    """What a loop does."""
 
     JOB = "parallel"
     CHUNK = "chunk"
@@ -36,7 +36,7 @@ class Role(Enum):
     PAIR = "pair"
     """Two rows of numbers that one instruction multiplies."""
     LANES = "vector"
-    """What one instruction computes: lanes, and the products that a dot product adds up."""
+    """Lanes of one instruction, and the products that a dot product adds up."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Loop:
 
 
 NARROWER, EARLIER = "narrower", "earlier"
-"""A last tile that its axis has no room for: it has fewer numbers, or begins earlier and computes some twice."""
+"""The last tile of an axis that tiles do not divide: it has fewer numbers, or begins earlier and repeats some."""
 
 BEFORE, IN_JOBS = "before", "in jobs"
 """Where an image gets its border: all rows before the first job, or each job's own rows."""
@@ -70,9 +70,9 @@ class Nest:
         padding: ``BEFORE``, ``IN_JOBS``, or empty without a border.
         last_tile: ``NARROWER`` or ``EARLIER``.
         bytes_ahead: distance at which a panel's own weights are prefetched; 0 prefetches the next panel's.
-        prefetches: whether weights are prefetched at all.
-        own_sums: whether sums get a buffer of their own where no epilogue reads them. LLVM takes a prefetch for a read
-            of the result, and would store sums before each.
+        prefetches: whether weights are prefetched.
+        own_sums: whether sums get a buffer even without an epilogue. To LLVM a prefetch may read the result, so it
+            would store sums before each.
     """
 
     anchor: Anchor
@@ -114,7 +114,7 @@ class Nest:
 
     @cached_property
     def has_columns(self) -> bool:
-        """Whether lanes are part of the axis of weights, as columns of a matrix, and no axis of their own."""
+        """Whether lanes are part of the axis of weights, as columns of a matrix are."""
         return self.of(Role.LANES)[0].axis == self.weight_axis
 
     @cached_property
@@ -129,18 +129,18 @@ class Nest:
 
     @cached_property
     def vectors(self) -> Any:
-        """Vectors of weights that a register tile multiplies, 1 without ``weight_axis``."""
+        """Vectors of weights of a register tile; 1 without ``weight_axis``."""
         return self.extent(Role.REGISTER, axis=self.weight_axis) if self.weight_axis else 1
 
     @cached_property
     def numbers(self) -> Any:
-        """Numbers that a register tile multiplies: pixels, or rows of a matrix."""
+        """Numbers of a register tile: pixels, or rows of a matrix."""
         loops = self.of(Role.REGISTER, Role.PAIR)
         return math.prod(loop.extent for loop in loops if loop.axis != self.weight_axis or not self.weight_axis)
 
     @cached_property
     def terms(self) -> Any:
-        """Terms of each sum that a tile adds up at once, dot products counted once."""
+        """Terms that a tile adds to each sum; a dot product counts once."""
         return self.extent(Role.SUM, Role.STEP)
 
     @cached_property
@@ -155,22 +155,22 @@ class Nest:
 
     @property
     def streams(self) -> int:
-        """Places of the weights that a panel reads in step: its vectors' chunks, or the whole panel as one."""
+        """Streams of weights that a panel reads: one per vector if the sum has chunks, else one."""
         return int(self.vectors) if self.chunks > 1 else 1
 
     @cached_property
     def panel(self) -> int:
-        """Vectors of weights in a panel, which ``tiles`` tiles read one after another."""
+        """Vectors of weights in a panel, which ``tiles`` tiles read in turn."""
         return int(self.vectors * self.terms)
 
     @cached_property
     def tiles(self) -> int:
-        """Tiles that read one panel before the next."""
+        """Tiles that read one panel before the next panel begins."""
         return int(self.extent(Role.TILE)) * (1 if self.chunks > 1 else self.jobs_sharing_weights)
 
     @cached_property
     def asked(self) -> tuple[int, int] | None:
-        """Which loop of the sum prefetches how many vectors of each stream of the next panel; None for none."""
+        """(loop of the sum, vectors of each stream of the next panel) that it prefetches per turn; None for none."""
         if not self.prefetches or self.bytes_ahead:
             return None
         return share_of_lines(self.panel, self.streams, self.tiles, [loop.extent for loop in self.of(Role.SUM)])
@@ -182,7 +182,7 @@ class Nest:
         return tuple(axis for axis in spatial if self.extent(*Role, axis=axis) > self.size(axis))
 
     def drawn(self) -> str:
-        """Return the nest as a person would write it; loops of one turn are left out."""
+        """Return the nest as text; loops of one turn are left out."""
         head = f"{self.anchor.block} {self.anchor.spatial}, sums of {self.anchor.reduction}"
         return "\n".join([head, *self._lines()])
 

@@ -16,11 +16,11 @@ from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.nests.loop_nest import IN_JOBS, Loop, Nest, Role
 
 Handles = list[tuple[Loop, LoopRV]]
-"""The loops of a nest, and what a schedule calls them."""
+"""The loops of a nest with their handles in a schedule."""
 
 
 def to_tir(sch: s_tir.Schedule, nest: Nest, target: Target) -> None:
-    """Rewrite the block of ``nest`` and its epilogue in place; the block's padding follows the nest."""
+    """Schedule the block of ``nest``, its padding and its epilogue in place."""
     block, form = sch.get_sblock(nest.anchor.block), nest.anchor.form
     tail, rows = _buffers(sch, nest, block)
     loops = _split(sch, nest, block)
@@ -31,9 +31,9 @@ def to_tir(sch: s_tir.Schedule, nest: Nest, target: Target) -> None:
             sch.reverse_compute_at(following, around, preserve_unit_loops=True)
     job = sch.fuse(*(handle for loop, handle in loops if loop.role is Role.JOB))
     sch.parallel(job)
-    place_padding(sch, nest, job)
+    _pad(sch, nest, job)
     for loop, handle in loops:
-        # A narrower last tile is code of its own: with its number known, so is which of its columns there are.
+        # Unrolled, a narrower last tile is separate code, whose number of columns is a constant.
         if loop.role in (Role.STEP, Role.REGISTER) or (loop.role is Role.TILE and loop.axis in nest.ragged):
             sch.unroll(handle)
     lanes = next(handle for loop, handle in loops if loop.role is Role.LANES)
@@ -57,9 +57,9 @@ def to_tir(sch: s_tir.Schedule, nest: Nest, target: Target) -> None:
 
 
 def _buffers(sch: s_tir.Schedule, nest: Nest, block: SBlockRV) -> tuple[SBlockRV | None, SBlockRV | None]:
-    """The block that writes results, if sums do not; and that which puts the sums of pairs in rows, if there are any.
+    """Return the block that writes results and the one that puts the sums of pairs in rows; None for those not needed.
 
-    Both rows of a pair lie together: where lanes are part of an axis, sums and rows are kept as (n/b, m, b).
+    Both rows of a pair lie together: if lanes are part of an axis, sums and rows are stored as (n/b, m, b).
     """
     pairs, lanes = bool(nest.of(Role.PAIR)), nest.lanes
     tail = inline_epilogue(sch, nest.anchor)
@@ -73,7 +73,7 @@ def _buffers(sch: s_tir.Schedule, nest: Nest, block: SBlockRV) -> tuple[SBlockRV
 
 
 def _split(sch: s_tir.Schedule, nest: Nest, block: SBlockRV) -> Handles:
-    """The block's loops, split and in the order of ``nest``."""
+    """Split the block's loops and put them in the order of ``nest``."""
     handles: dict[int, LoopRV] = {}
     for axis, whole in zip(nest.axes, sch.get_loops(block), strict=True):
         own = [at for at, loop in enumerate(nest.loops) if loop.axis == axis]
@@ -85,7 +85,7 @@ def _split(sch: s_tir.Schedule, nest: Nest, block: SBlockRV) -> Handles:
 
 
 def _spread_tail(sch: s_tir.Schedule, nest: Nest, tail: SBlockRV) -> None:
-    """Unroll the tile's loops over the results and make vectors of the last one; after chunks, of a row of a job."""
+    """Unroll the loops over a tile's results and vectorise the last one; after chunks, only the last one."""
     *outer, last = sch.get_loops(tail)
     if nest.has_columns:
         own: list[LoopRV] = sch.split(last, [None, int(nest.vectors), nest.lanes])[1:]
@@ -95,8 +95,8 @@ def _spread_tail(sch: s_tir.Schedule, nest: Nest, tail: SBlockRV) -> None:
     spread(sch, [*(outer[len(outer) - len(tile) :] if nest.chunks == 1 else []), *own])
 
 
-def place_padding(sch: s_tir.Schedule, nest: Nest, job: LoopRV) -> None:
-    """Pad rows as each ``job`` needs them, or all of them before; nothing where nothing is padded."""
+def _pad(sch: s_tir.Schedule, nest: Nest, job: LoopRV) -> None:
+    """Pad the rows of each ``job`` inside it, or all rows before the jobs."""
     if not nest.padding:
         return
     pad = sch.get_sblock("pad")
@@ -110,7 +110,7 @@ def place_padding(sch: s_tir.Schedule, nest: Nest, job: LoopRV) -> None:
 
 
 def _prefetch(sch: s_tir.Schedule, nest: Nest, job: LoopRV, loops: Handles) -> None:
-    """Prefetch the weights of the next panel, or of the next chunk of this one, while the current tiles run."""
+    """Prefetch the weights of the next panel, or of this panel's next chunk, while the current tiles run."""
     if nest.bytes_ahead:
         _prefetch_ahead(sch, nest, job, loops)
         return
@@ -139,7 +139,7 @@ def _prefetch(sch: s_tir.Schedule, nest: Nest, job: LoopRV, loops: Handles) -> N
 
 
 def _prefetch_ahead(sch: s_tir.Schedule, nest: Nest, job: LoopRV, loops: Handles) -> None:
-    """Every step of a vector × matrix product asks for a later one, at a panel's end for one of the next job."""
+    """Prefetch a later step's weights in every step of a vector × matrix product; at a panel's end, the next job's."""
     (chunk, _), (steps, step) = ((loop, handle) for loop, handle in loops if loop.role in (Role.CHUNK, Role.SUM))
     first, at = (sch.get(handle).loop_var for loop, handle in loops if loop.role in (Role.CHUNK, Role.SUM))
     depth, unrolled, vectors = nest.size(steps.axis), int(nest.extent(Role.STEP)), int(nest.vectors)
@@ -152,7 +152,7 @@ def _prefetch_ahead(sch: s_tir.Schedule, nest: Nest, job: LoopRV, loops: Handles
 
 
 def _put_in_rows(sch: s_tir.Schedule, nest: Nest, rows: SBlockRV) -> None:
-    """Make the block ``rows`` put the sums of pairs, of both rows of numbers, in rows."""
+    """Schedule the block ``rows``, which separates the two rows of the sums of pairs."""
     *outer, row, column = sch.get_loops(rows)
     if nest.has_columns:
         (row, two), (column, lane) = sch.split(row, [None, 2]), sch.split(column, [None, nest.lanes])

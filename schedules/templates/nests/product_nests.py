@@ -1,12 +1,12 @@
 """The loop order of every product: an anchor and a config's knobs → a ``Nest``.
 
-Knobs may be the columns of a space; extents are then (n,) arrays, and the order is that of no config in particular.
+Knobs may be the columns of a space: the extents of ``…_loops`` are then (n,) arrays, one number per config.
 
     conv2d   parallel n, o/to, oh/rows: [chunks of ci:] rows/th: ow/tw: ci, kh, kw, i/unroll: unroll · th · tw · to: b
     matmul   parallel n/(tn·b), m/rows: chunks of k: rows/tm: chunk/unroll: unroll · tm · tn: b
     windows  parallel n, c, oh/rows: rows: ow/tw: kh, kw: tw: b
 
-The knob ``outer`` puts the jobs that share weights, or those that share data, next to each other.
+The knob ``outer`` decides whether consecutive jobs share weights (0) or data (1).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN
+from schedules.templates.common.register_tile import tile_order
 from schedules.templates.common.structure import Anchor, divisors
 from schedules.templates.nests.loop_nest import BEFORE, EARLIER, IN_JOBS, Loop, Nest, Role
 
@@ -37,7 +38,7 @@ def _padding(anchor: Anchor, knobs: Knobs) -> str:
 
 
 def conv2d_loops(anchor: Anchor, knobs: Knobs) -> dict[str, Loop]:
-    """The loops of a direct convolution by name: an axis with o (outer), m (middle) or i (inner) behind it."""
+    """Return the loops of a direct convolution by name: an axis, then o (outer), m (middle) or i (inner)."""
     batch, blocks, height, width, lanes = anchor.spatial
     depth, kh, kw, inner, *quad = anchor.reduction
     to, th, tw, rows, unroll, chunk = (knobs[name] for name in ("to", "th", "tw", "rows", "unroll", "depth"))
@@ -64,13 +65,13 @@ def conv2d_loops(anchor: Anchor, knobs: Knobs) -> dict[str, Loop]:
 
 
 def conv2d_nest(anchor: Anchor, knobs: Knobs) -> Nest:
-    """A direct convolution (``cpu/conv2d.py``). Its register tile holds whatever has fewer vectors."""
+    """Return the nest of a direct convolution (``cpu/conv2d.py``)."""
     loop = conv2d_loops(anchor, knobs)
     jobs = ("n", "oho", "oo") if knobs["outer"] else ("n", "oo", "oho")
     spanned, cut = "span" in anchor.geometry, loop["cio"].extent > 1 and "span" not in anchor.geometry
     parts = ("cio", "ohm", "owo") if cut else ("ohm", "owo", *(("cio",) if spanned else ()))
-    pixels = ("ohi", "owi")
-    tile = (*pixels, "oi") if loop["oi"].extent <= loop["ohi"].extent * loop["owi"].extent else ("oi", *pixels)
+    pixels = loop["ohi"].extent * loop["owi"].extent
+    tile = tile_order(("oi", loop["oi"].extent), ("ohi", "owi"), pixels)
     pair = ("pair",) if loop["pair"].extent > 1 else ()
     order = (*jobs, *parts, "cii", "kh", "kw", "io", "ii", *tile, *pair, "b", *(("q",) if "q" in loop else ()))
     axes = CONV2D_AXES[: len(anchor.spatial) + len(anchor.reduction)]
@@ -86,7 +87,7 @@ def conv2d_nest(anchor: Anchor, knobs: Knobs) -> Nest:
 
 
 def window_nest(anchor: Anchor, knobs: Knobs, written_out: tuple[str, ...]) -> Nest:
-    """A depthwise convolution or a pool, whose axes ``written_out`` of the window have no loop."""
+    """Return the nest of a depthwise convolution or a pool; the window's axes ``written_out`` have no loop."""
     batch, blocks, height, width, lanes = anchor.spatial
     kh, kw, *quad = anchor.reduction
     rows, tw = knobs["rows"], knobs["tw"]
@@ -107,7 +108,7 @@ def window_nest(anchor: Anchor, knobs: Knobs, written_out: tuple[str, ...]) -> N
 
 
 def matmul_loops(anchor: Anchor, knobs: Knobs, lanes: int) -> dict[str, Loop]:
-    """The loops of a matrix product by name, as ``conv2d_loops``."""
+    """Return the loops of a matrix product by name, as ``conv2d_loops`` does."""
     (m, n), (k, *quad) = anchor.spatial, anchor.reduction
     tm, tn, rows, unroll, chunk = (knobs[name] for name in ("tm", "tn", "rows", "unroll", "depth"))
     pair = _pair(anchor)
@@ -127,7 +128,12 @@ def matmul_loops(anchor: Anchor, knobs: Knobs, lanes: int) -> dict[str, Loop]:
 
 
 def matmul_nest(anchor: Anchor, knobs: Knobs, lanes: int, bytes_ahead: int) -> Nest:
-    """A product of a matrix and packed weights (``cpu/matmul.py``); of one row, with weights ``bytes_ahead``."""
+    """Return the nest of a product of a matrix and packed weights (``cpu/matmul.py``).
+
+    Args:
+        lanes: columns of one vector of weights.
+        bytes_ahead: distance at which a product of one row prefetches.
+    """
     loop = matmul_loops(anchor, knobs, lanes)
     jobs = ("mo", "no") if knobs["outer"] else ("no", "mo")
     parts = ("kc", "mm") if loop["kc"].extent > 1 else ("mm", "kc")
@@ -148,7 +154,7 @@ def matmul_nest(anchor: Anchor, knobs: Knobs, lanes: int, bytes_ahead: int) -> N
 
 
 def _with_seldom_prefetches(nest: Nest) -> Nest:
-    """``nest`` with prefetches in every few steps only, where one in each would be more than a panel has."""
+    """Return ``nest`` with one prefetch in several steps, if one per step would read beyond the panel."""
     (steps,), (unrolled,) = nest.of(Role.SUM), nest.of(Role.STEP)
     share = nest.vectors * unrolled.extent / nest.tiles / nest.streams
     if share >= OFTEN or nest.tiles < FEWEST_TILES or not nest.anchor.epilogue:

@@ -1,8 +1,10 @@
-"""``python -m research.assembly MODEL.onnx…``: kernels written as assembly beside the same ones compiled.
+"""``python -m research.assembly MODEL.onnx…``: kernels written as assembly compared with the same ones compiled.
 
-Of every task, the first guess and some random configs are built both ways. Both run in turn on random numbers, in which
-their results are compared. Printed: seconds of both builds (medians), compiled / assembled time (geometric mean and
-range), and results that differ by more than rounding.
+The first guess and some random configs of every task are built both ways. Both run in turn on random numbers, and their
+results are compared. One line per family is printed: milliseconds of both builds (medians), compiled / assembled time
+(geometric mean and range), and results that differ by more than rounding. A family is a template; Winograd is its own.
+
+``--only depthwise winograd`` measures what these two writers bring.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from autotune.options import Precision
 from schedules import lower
 from schedules.config import Config
 from schedules.target import Target
+from schedules.templates.common.winograd_transforms import BT
 
 RUNS = 21
 SYMBOL = "kernel"
@@ -84,6 +87,11 @@ def compare(found: Compared, func: tirx.PrimFunc, config: Config, target: Target
     found.wrong += int(apart > least + 1e-4 * np.abs(values[1]).max())
 
 
+def family_of(template: str, config: Config) -> str:
+    """The family of a config's kernel."""
+    return "winograd" if dict(config.items).get("algorithm") in BT else template
+
+
 def random_array(param: tirx.Var) -> np.ndarray:
     """Random numbers for a parameter."""
     rng = np.random.default_rng(0)
@@ -104,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m research.assembly", description=__doc__)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--configs", type=int, default=7, help="random ones of every task")
+    parser.add_argument("--only", nargs="*", default=[], help="families, such as depthwise and winograd; else all")
     parser.add_argument("--precision", default="fp32")
     options = parser.parse_args()
     target = host_target()
@@ -111,21 +120,38 @@ def main() -> None:
     for path in options.models:
         _, program = import_model(path, {}, target, precision=Precision.parse(options.precision))
         tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cores)
-        found, rng = Compared(), np.random.default_rng(1)
+        families: dict[str, Compared] = {}
+        rng = np.random.default_rng(1)
         with tempfile.TemporaryDirectory() as folder:
             for task in program.tasks:
                 func = lower.load_program(program.programs[task.key])
-                space = lower.claim(func, target).space
-                rows = rng.permutation(len(space.rows))[: options.configs]
-                for config in (*space.initial[:1], *(space.config(space.rows[row]) for row in rows)):
-                    compare(found, func, config, target, Path(folder))
-        built = " and ".join(f"{statistics.median(seconds) * 1e3:.0f}" for seconds in found.seconds)
-        mean = math.exp(statistics.mean(map(math.log, found.ratios)))
-        print(
-            f"{path.stem}: {len(found.ratios)} configs assembled and compiled in {built} ms, compiled / assembled "
-            f"{mean:.3f} ({min(found.ratios):.2f}–{max(found.ratios):.2f}), {found.wrong} differ, {found.left} left",
-            flush=True,
-        )
+                claimed = lower.claim(func, target)
+                space = claimed.space
+                rows = map(space.config, space.rows[rng.permutation(len(space.rows))])
+                wanted = {family_of(claimed.template, config) for config in space.initial}
+                left = dict.fromkeys(wanted & set(options.only) if options.only else wanted, options.configs)
+                for config in (*space.seeds, *space.initial[:1], *rows):
+                    family = family_of(claimed.template, config)
+                    if not any(left.values()):
+                        break
+                    if left.get(family, 0):
+                        left[family] -= 1
+                        (made := Path(folder) / family).mkdir(exist_ok=True)
+                        compare(families.setdefault(family, Compared()), func, config, target, made)
+        for family, found in sorted(families.items()):
+            print(f"{path.stem} {family}: {line_of(found)}", flush=True)
+
+
+def line_of(found: Compared) -> str:
+    """What ``main`` prints about a family."""
+    if not found.ratios:
+        return f"{found.left} configs left to the compiler"
+    built = " and ".join(f"{statistics.median(seconds) * 1e3:.0f}" for seconds in found.seconds)
+    mean = math.exp(statistics.mean(map(math.log, found.ratios)))
+    return (
+        f"{len(found.ratios)} configs assembled and compiled in {built} ms, compiled / assembled {mean:.3f} "
+        f"({min(found.ratios):.2f}–{max(found.ratios):.2f}), {found.wrong} differ, {found.left} left"
+    )
 
 
 if __name__ == "__main__":

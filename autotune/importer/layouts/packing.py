@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.templates.cpu.conv2d import group_span
+from schedules.templates.common.windows import group_span
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]

@@ -100,7 +100,8 @@ class TileSums:
 
     def free(self) -> Sequence[int]:
         """Registers that hold no sum and no weights."""
-        return range(len(self.numbers) * len(self.panels), self.vectors.count - self.resident * self.weights)
+        held = self.weights if self.resident else 0
+        return range(len(self.numbers) * len(self.panels), self.vectors.count - held)
 
     @property
     def weights(self) -> int:

@@ -8,7 +8,7 @@ at least 8) and stay in the register file beside the operands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.target import Target
 from schedules.templates.common.structure import SPARE_REGISTERS
+
+Named = TypeVar("Named")
+"""A loop, or its name."""
 
 MOST_NUMBERS = 28
 """Numbers that a tile of one vector of weights may have. Of 32 registers, 28 sums leave room for two vectors of weights
@@ -41,7 +44,7 @@ def unroll_tile(sch: s_tir.Schedule, block: SBlockRV, count: int) -> None:
     spread(sch, sch.get_loops(block)[-count:])
 
 
-def tile_order(vectors: tuple[LoopRV, int], numbers: tuple[LoopRV, ...], count: int) -> tuple[LoopRV, ...]:
+def tile_order(vectors: tuple[Named, int], numbers: tuple[Named, ...], count: int) -> tuple[Named, ...]:
     """The unrolled loops of a register tile, in the order in which the fewest registers hold its operands.
 
     A tile multiplies some vectors of weights by ``count`` numbers, each spread over a vector. Whatever the inner loop

@@ -166,3 +166,14 @@ def _taps(position: tirx.Expr, size: int, axis: int, pooling: Pooling) -> tirx.E
         at = start + tap * window.dilation[axis]
         total = total + tirx.Select(tirx.all(at >= low, at < high), tirx.const(1, "int32"), tirx.const(0, "int32"))
     return total
+
+
+def group_span(per_group: int, groups: int, lanes: int) -> int:
+    """The largest number of groups that share one block of ``lanes`` channels, with ``per_group`` channels a group."""
+    return 1 if per_group % lanes == 0 else min(groups, -(-lanes // per_group) + 1)
+
+
+def touches(o: tirx.Expr, index: tirx.Expr, per_group: int, groups: int, lanes: int) -> tirx.Expr:
+    """Whether output block ``o`` has a channel of the group at position ``index`` among those it may overlap."""
+    group = tirx.min(o * lanes // per_group, groups - group_span(per_group, groups, lanes)) + index
+    return tirx.all(group * per_group < (o + 1) * lanes, (group + 1) * per_group > o * lanes)

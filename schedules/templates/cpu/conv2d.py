@@ -45,19 +45,16 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
 from tvm.ir import Call
-from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
-from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.amx import amx_conv2d
 from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, has_amx
-from schedules.templates.assembly.conv2d_assembly import Conv2dAssembly
 from schedules.templates.assembly.winograd_assembly import WinogradAssembly
-from schedules.templates.common.prefetch import FEWEST_TILES, Panel, prefetch_next
-from schedules.templates.common.register_tile import MOST_NUMBERS, registers_of, tile_order, tile_registers, unroll_tile
+from schedules.templates.common.prefetch import FEWEST_TILES
+from schedules.templates.common.register_tile import MOST_NUMBERS, registers_of, tile_registers
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -67,18 +64,16 @@ from schedules.templates.common.structure import (
     blocks_in_order,
     divisors,
     find_anchor,
-    inline_epilogue,
     nodes_below,
-    places,
 )
-from schedules.templates.common.windows import Window, pad_spatial
+from schedules.templates.common.windows import Window, group_span, pad_spatial, touches
 from schedules.templates.common.winograd_transforms import BT
 from schedules.templates.cpu import winograd
 from schedules.templates.cpu.conv2d_features import features, first_guesses
-from schedules.templates.cpu.window_tiles import place_padding
-from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
-from schedules.templates.instructions.row_pairs import apart, use_pairs
-from schedules.templates.template import MarkedTemplate
+from schedules.templates.instructions.dots import depth_axes, form_of, multiplied
+from schedules.templates.nests.loop_nest import Nest
+from schedules.templates.nests.nested_template import NestedTemplate
+from schedules.templates.nests.product_nests import conv2d_nest
 
 OP = "conv2d"
 
@@ -181,17 +176,6 @@ def _in_lane(channel: tirx.Expr, within: list[te.IterVar]) -> tirx.Expr:
     return channel * within[0].dom.extent + within[0] if within else channel
 
 
-def group_span(per_group: int, groups: int, lanes: int) -> int:
-    """The largest number of groups that share one block of ``lanes`` channels, with ``per_group`` channels a group."""
-    return 1 if per_group % lanes == 0 else min(groups, -(-lanes // per_group) + 1)
-
-
-def touches(o: tirx.Expr, index: tirx.Expr, per_group: int, groups: int, lanes: int) -> tirx.Expr:
-    """Whether output block ``o`` has a channel of the group at position ``index`` among those it may overlap."""
-    group = tirx.min(o * lanes // per_group, groups - group_span(per_group, groups, lanes)) + index
-    return tirx.all(group * per_group < (o + 1) * lanes, (group + 1) * per_group > o * lanes)
-
-
 def left_out(func: tirx.PrimFunc) -> int:
     """Operations of ``func`` that no config executes: multiply-adds of groups that a block does not overlap."""
     anchor = find_anchor(func, OP)
@@ -204,7 +188,7 @@ def left_out(func: tirx.PrimFunc) -> int:
     return 2 * empty * (math.prod(anchor.spatial) // blocks) * (math.prod(anchor.reduction) // span)
 
 
-class Conv2dTemplate(MarkedTemplate):
+class Conv2dTemplate(NestedTemplate):
     """Match, space and rewrite for ``conv2d``."""
 
     name = OP
@@ -297,96 +281,24 @@ class Conv2dTemplate(MarkedTemplate):
             return {anchor.weight: Repack("amx", partial(amx_conv2d.pack, found=found, quad=anchor.form.depth))}
         return {anchor.weight: Repack(f"winograd-{m}", lambda packed: winograd.transform_weight(packed, m))}
 
+    def nest(self, anchor: Anchor, config: Config) -> Nest:
+        """The loops of the direct algorithm."""
+        return conv2d_nest(anchor, dict(config.items))
+
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """In AVX-512 or AVX2."""
-        writer = WinogradAssembly if config.integer("algorithm") in BT else Conv2dAssembly
-        return writer(func, anchor, config, target, symbol).text()
+        """In AVX-512 or AVX2; of AMX tiles not at all."""
+        if config.integer("algorithm") in BT:
+            return WinogradAssembly(func, anchor, config, target, symbol).text()
+        return "" if config.integer("algorithm") else super().assembly(func, anchor, config, target, symbol)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
         if config.integer("algorithm") == ALGORITHM:
             amx_conv2d.apply(sch, anchor, config)
-            return
-        if config.integer("algorithm"):
+        elif config.integer("algorithm"):
             winograd.apply(sch, anchor, config)
-            return
-        conv = sch.get_sblock(anchor.block)
-        # Sums of their own where nothing follows: a prefetch may read the result, as LLVM sees it.
-        tail = inline_epilogue(sch, anchor) or sch.cache_write(conv, 0, "global")
-        form = anchor.form
-        pairs = form is not None and form.rows == 2
-        rows_of_sums = sch.cache_write(conv, 0, "global") if pairs else None
-        n, o, oh, ow, b, ci, kh, kw, i, *quad = sch.get_loops(conv)
-        to, th, tw, rows = (config.integer(k) for k in ("to", "th", "tw", "rows"))
-        check(rows % th == 0, f"rows {rows} is not a multiple of th {th}")
-        oo, oi = sch.split(o, [None, to])
-        ho, hm, hi = sch.split(oh, [None, rows // th, th])
-        wo, wi = sch.split(ow, [None, tw])
-        io, ii = sch.split(i, [None, config.integer("unroll")])
-        span = int(anchor.geometry.get("span", 1))
-        chunk = config.integer("depth")
-        cut = chunk < anchor.reduction[0]
-        parts = [span, None] if span > 1 else [None, chunk] if cut else [None]
-        outermost, *rest = sch.split(ci, parts) if len(parts) > 1 else [ci]
-        summed = [*rest, kh, kw, io, ii]
-        fused = [n, ho, oo] if config.integer("outer") else [n, oo, ho]
-        tiles = [outermost, hm, wo] if cut else [hm, wo, outermost]
-        wi, *pair = sch.split(wi, [None, 2]) if pairs else [wi]
-        order = tile_order((oi, to), (hi, wi), th * tw // (1 + len(pair)))
-        sch.reorder(*fused, *tiles, *summed, *order, *pair, b, *quad)
-        if rows_of_sums is not None:
-            sch.reverse_compute_at(rows_of_sums, wo, preserve_unit_loops=True)
-        sch.reverse_compute_at(tail, fused[-1] if cut else wo, preserve_unit_loops=True)
-        outer = sch.fuse(*fused)
-        sch.parallel(outer)
-        place_padding(sch, anchor, config, outer)
-        # A ragged last tile is code of its own: with its number known, so is which of its columns there are.
-        ragged = anchor.spatial[3] % tw != 0
-        unrolled = (ii, oi, hi, wi, *([wo] if ragged else []))
-        for loop in unrolled:
-            sch.unroll(loop)
-        if anchor.form is None:
-            sch.vectorize(b)
-        init = sch.decompose_reduction(conv, outermost)
-        unroll_tile(sch, init, 4 + len(pair))
-        unroll_tile(sch, tail, 1 if cut else 4)
-        if span > 1:
-            _skip_untouched(sch, conv, outermost, oi, anchor)
         else:
-            _prefetch(sch, anchor, config, (outer, hm, wo), (outermost, *rest, kh, kw, io))
-        if form is not None and rows_of_sums is not None:
-            *outside, column, _ = sch.get_loops(rows_of_sums)
-            for loop in (*outside[-2:], sch.split(column, [None, 2])[0]):
-                sch.unroll(loop)
-            apart(sch, rows_of_sums)
-            together = anchor.shapes[anchor.data][-1] == form.depth
-            use_pairs(sch, pair[0], form, target, together)
-        elif form is not None:
-            use_dot(sch, b, form, target)
-
-
-def _prefetch(
-    sch: s_tir.Schedule, anchor: Anchor, config: Config, tiles: tuple[LoopRV, ...], summed: tuple[LoopRV, ...]
-) -> None:
-    """Prefetch the weights of the next ``to`` blocks (or of the next chunk of the sum) while the current tiles run."""
-    job, row, column = (sch.get(loop).loop_var for loop in tiles)
-    _, blocks, height, width, lanes = anchor.spatial
-    to, rows, chunk = (config.integer(name) for name in ("to", "rows", "depth"))
-    depth, terms = anchor.reduction[0], math.prod(anchor.reduction[1:4])
-    across, down, groups = -(-width // config.integer("tw")), rows // config.integer("th"), height // rows
-    inner = config.integer("outer") == 1
-    block = job % (blocks // to) if inner else job // groups % (blocks // to)
-    tile, count = row * across + column, down * across
-    if chunk < depth:
-        # Behind a chunk of a block lies its next one, and behind the last the next block.
-        step = (sch.get(summed[0]).loop_var + 1) * chunk
-        starts = [((block * to + number) * depth + step) * terms for number in range(to)]
-        prefetch_next(sch, anchor.weight, lanes, summed[1:], Panel(to * chunk * terms, starts, tile, count))
-        return
-    if not inner:
-        tile, count = job % groups * count + tile, groups * count
-    vectors = to * depth * terms
-    prefetch_next(sch, anchor.weight, lanes, summed, Panel(vectors, [(block + 1) * vectors], tile, count))
+            super().apply(sch, anchor, config, target)
 
 
 def _bare(func: tirx.PrimFunc, anchor: Anchor) -> tirx.PrimFunc:
@@ -401,27 +313,6 @@ def _bare(func: tirx.PrimFunc, anchor: Anchor) -> tirx.PrimFunc:
         return tvm_ffi.structural_map(block, (tirx.Select, lambda choice: choice.true_value))
 
     return tvm_ffi.structural_map(func, (s_tir.SBlock, bare))
-
-
-def _skip_untouched(sch: s_tir.Schedule, conv: SBlockRV, touched: LoopRV, inner: LoopRV, anchor: Anchor) -> None:
-    """Skip the groups that a block of output channels does not overlap: they would add zeros only.
-
-    Args:
-        touched: the loop over the groups that a block may touch.
-        inner: the loop over the blocks of a tile.
-    """
-    loop = sch.get(touched)
-    alone = sch.get(inner).loop_var  # one block a tile: its loop is inside, and stands at zero
-    realize = next(p.realize for p in places(sch.mod["main"]) if p.realize.block.same_as(sch.get(conv)))
-    block = tvm_ffi.structural_map(
-        realize.iter_values[1],
-        (tirx.Var, lambda var: tirx.const(0, var.ty.dtype) if var.same_as(alone) else var),
-    )
-    per_group = int(anchor.geometry["outputs"])
-    condition = touches(block, loop.loop_var, per_group, anchor.groups, anchor.spatial[-1])
-    body = tirx.IfThenElse(condition, loop.body, None)
-    guarded = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, None, loop.annotations)
-    sch.state.replace(sch.get_sref(touched), guarded, {})
 
 
 def _chunks(anchor: Anchor) -> tuple[int, ...]:

@@ -16,9 +16,11 @@ from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, amx_cycles
 from schedules.templates.common.prefetch import FEWEST_TILES
 from schedules.templates.common.ranking import CYCLES, costs, varied
-from schedules.templates.common.register_tile import registers_of
 from schedules.templates.common.structure import Anchor, balance
-from schedules.templates.instructions.micro_kernel import Tile, taps_of_load, tile_cycles
+from schedules.templates.instructions.micro_kernel import taps_of_load
+from schedules.templates.nests.loop_nest import Loop, Nest, Role
+from schedules.templates.nests.nest_features import cycles, unordered
+from schedules.templates.nests.product_nests import CONV2D_AXES, conv2d_loops
 
 BYTE = 15.0
 """Operations that a core does while one prefetched byte arrives from beyond L2. Heuristic, not measured."""
@@ -34,10 +36,9 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     """
     batch, blocks, height, width, lanes = anchor.spatial
     depth, kh, kw, inner = anchor.reduction[:4]
-    to, th, tw = (columns[name] for name in ("to", "th", "tw"))
+    nest, to, th, tw = _nest(columns, anchor), columns["to"], columns["th"], columns["tw"]
     amx = columns["algorithm"] == ALGORITHM
     m = np.where(amx, 0, columns["algorithm"])
-    tile = to * th * tw
     side = np.where(m > 0, m, 1.0)
     products = np.where(m > 0, (side + 2) ** 2, kh * kw)
     tiles_h, tiles_w = np.ceil(height / side), np.ceil(width / side)
@@ -49,7 +50,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     chunked = (m == 0) | (columns["outer"] > 0)
     jobs = np.where(
         m == 0,
-        batch * (blocks / to / columns.get("turns", 1)) * (height / columns["rows"]),
+        nest.extent(Role.JOB) / columns.get("turns", 1),
         np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to),
     )
     weights = blocks * depth * inner * products * target.vector_bytes * np.where(m > 0, quad, 1)
@@ -57,8 +58,8 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     return {
         "work": np.log2(work),
         "transforms": transforms / work,
-        "accumulators": tile,
-        "loads_per_fma": (to + th * tw) / tile,
+        "accumulators": nest.vectors * nest.numbers,
+        "loads_per_fma": (nest.vectors + nest.numbers) / (nest.vectors * nest.numbers),
         "balance": balance(jobs, target.threads),
         "weights_l2": np.log2(weights / target.l2_bytes),
         "panel_l1": np.log2(
@@ -67,7 +68,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         "chunk_l1": np.log2(
             columns["depth"] * (to * inner * kh * kw + th * tw) * target.vector_bytes / target.l1_bytes
         ),
-        CYCLES: np.where(amx, _amx_cycles(columns, anchor), product_cycles(columns, anchor, target)) * work / nominal,
+        CYCLES: np.where(amx, _amx_cycles(columns, anchor), _cycles(nest, columns, target)) * work / nominal,
         "fetch": BYTE * _fetched(columns, anchor, target, weights) * target.threads / (work * target.vector_bytes / 2),
         "tiles": np.where(chunked, columns["rows"], batch * tiles_h) / th * np.ceil(tiles_w / tw),
         "chunked": chunked.astype(np.float64),
@@ -76,16 +77,21 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
 
 def product_cycles(columns: Columns, anchor: Anchor, target: Target, ports: Ports | None = None) -> NDArray[np.float64]:
     """(n,) cycles of a config's products over those of as many independent ones, by ``tile_cycles``."""
-    direct, (_, kh, kw, inner) = columns["algorithm"] <= ALGORITHM, anchor.reduction[:4]
-    tile = Tile(
-        columns["to"] * registers_of(anchor.spatial[4], target),
-        columns["th"] * columns["tw"],
-        columns["tw"] if anchor.plain else columns["unroll"],
-        columns["depth"] * inner * np.where(direct, kh * kw, 1),
-        np.where(direct, taps_of_load(columns["tw"], kw), 1.0),
-    )
-    cycles = tile_cycles(tile, target, anchor.form, ports)
-    return cycles if anchor.form is None else np.where(direct, cycles, tile_cycles(tile, target, None, ports))
+    return _cycles(_nest(columns, anchor), columns, target, ports)
+
+
+def _nest(columns: Columns, anchor: Anchor) -> Nest:
+    """The nests of n configs; Winograd's products, of floats, have no loops over a window."""
+    loops, direct = conv2d_loops(anchor, columns), columns["algorithm"] <= ALGORITHM
+    loops |= {axis: Loop(axis, np.where(direct, loops[axis].extent, 1), Role.SUM) for axis in ("kh", "kw")}
+    return unordered(anchor, CONV2D_AXES, loops, "o")
+
+
+def _cycles(nest: Nest, columns: Columns, target: Target, ports: Ports | None = None) -> NDArray[np.float64]:
+    direct, form = columns["algorithm"] <= ALGORITHM, nest.anchor.form
+    of_load = np.where(direct, taps_of_load(columns["tw"], nest.anchor.reduction[2]), 1.0)
+    found = cycles(nest, target, form, of_load, ports)
+    return found if form is None else np.where(direct, found, cycles(nest, target, None, ports=ports))
 
 
 def _amx_cycles(columns: Columns, anchor: Anchor) -> NDArray[np.float64]:

@@ -21,19 +21,20 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import s_tir, te, tirx
+from tvm import te
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
-from schedules.templates.assembly.depthwise_assembly import DepthwiseAssembly
 from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.structure import SPARE_REGISTERS, Anchor
 from schedules.templates.common.windows import Window, pad_spatial
-from schedules.templates.cpu.window_tiles import tile_windows, window_balance, window_knobs, window_terms
+from schedules.templates.cpu.window_tiles import window_balance, window_knobs, window_terms
 from schedules.templates.instructions.dots import BF16, TAPS, depth_axes, form_of, multiplied
 from schedules.templates.instructions.micro_kernel import peak_cycles, ports_of, taps_of_load
-from schedules.templates.template import MarkedTemplate
+from schedules.templates.nests.loop_nest import Nest
+from schedules.templates.nests.nested_template import NestedTemplate
+from schedules.templates.nests.product_nests import window_nest
 
 OP = "depthwise"
 
@@ -88,7 +89,7 @@ def depthwise(
     )
 
 
-class DepthwiseTemplate(MarkedTemplate):
+class DepthwiseTemplate(NestedTemplate):
     """Match, space and rewrite for ``depthwise``."""
 
     name = OP
@@ -111,14 +112,9 @@ class DepthwiseTemplate(MarkedTemplate):
 
         return ranked(Space(OP, self.version, knobs, fits, derive), window_terms, 8)
 
-    def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """In AVX-512 or AVX2, of floats."""
-        return DepthwiseAssembly(func, anchor, config, target, symbol).text()
-
-    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
-        """Rewrite ``sch`` in place."""
-        unroll = ("kw", "kh") if config.integer("unroll") else ("kw",)
-        tile_windows(sch, anchor, config, unroll, target)
+    def nest(self, anchor: Anchor, config: Config) -> Nest:
+        """Columns of a filter are always written out; its rows if the knob says so."""
+        return window_nest(anchor, dict(config.items), ("kh", "kw") if config.integer("unroll") else ("kw",))
 
 
 def _cycles(width: NDArray[np.float64], anchor: Anchor, target: Target) -> NDArray[np.float64]:

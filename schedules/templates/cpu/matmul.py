@@ -18,13 +18,12 @@ matrix product finds the next vector of weights in the next line.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
-from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
@@ -32,10 +31,8 @@ from schedules.target import Target
 from schedules.templates.amx import amx_matmul
 from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, MOST_COLUMNS, amx_cycles, chosen, has_amx, pack_tiles, terms
-from schedules.templates.assembly.matmul_assembly import MatmulAssembly, WeightPrefetch
-from schedules.templates.common.prefetch import FEWEST_TILES, OFTEN, Panel, prefetch_ahead, prefetch_next
 from schedules.templates.common.ranking import CYCLES, ranked
-from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
+from schedules.templates.common.register_tile import few_registers, registers_of
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
@@ -44,14 +41,13 @@ from schedules.templates.common.structure import (
     SPARE_REGISTERS,
     Anchor,
     Repack,
-    balance,
     divisors,
-    inline_epilogue,
 )
-from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
-from schedules.templates.instructions.micro_kernel import Tile, tile_cycles
-from schedules.templates.instructions.row_pairs import apart, use_pairs
-from schedules.templates.template import MarkedTemplate
+from schedules.templates.instructions.dots import depth_axes, form_of, multiplied
+from schedules.templates.nests.loop_nest import Nest
+from schedules.templates.nests.nest_features import product_features, unordered
+from schedules.templates.nests.nested_template import NestedTemplate
+from schedules.templates.nests.product_nests import MATMUL_AXES, matmul_loops, matmul_nest
 
 OP = "matmul"
 
@@ -90,7 +86,7 @@ def matmul(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
     return te.compute((x.shape[0], blocks * lanes), product, name="matmul", attrs=attrs)
 
 
-class MatmulTemplate(MarkedTemplate):
+class MatmulTemplate(NestedTemplate):
     """Match, space and rewrite for ``matmul``."""
 
     name = OP
@@ -133,20 +129,13 @@ class MatmulTemplate(MarkedTemplate):
             return legal
 
         def derive(columns: Columns) -> Columns:
-            registers = Tile(columns["tn"] * per_block, columns["tm"], columns["unroll"], columns["depth"])
-            tile = columns["tm"] * columns["tn"]
-            jobs = (blocks / columns["tn"]) * (rows / columns["rows"])
-            cycles = tile_cycles(registers, target, anchor.form) * _computed(columns)
+            nest = unordered(anchor, MATMUL_AXES, matmul_loops(anchor, columns, lanes), "n")
+            found = product_features(nest, target)
+            found[CYCLES] *= _computed(columns)
             if amx:
                 tiled = amx_cycles(columns["tn"] * (lanes // MOST_ROWS), columns["rows"], columns["rows"])
-                cycles = np.where(columns["algorithm"] == ALGORITHM, tiled, cycles)
-            return {
-                "accumulators": tile,
-                "loads_per_fma": (columns["tm"] + columns["tn"]) / tile,
-                "balance": balance(jobs, target.threads),
-                CYCLES: cycles,
-                "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes),
-            }
+                found[CYCLES] = np.where(columns["algorithm"] == ALGORITHM, tiled, found[CYCLES])
+            return {**found, "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes)}
 
         def terms(columns: Columns, derived: Columns) -> Columns:
             tile = derived["accumulators"]
@@ -178,130 +167,20 @@ class MatmulTemplate(MarkedTemplate):
             return {}
         return {anchor.weight: Repack("amx", partial(pack_tiles, quad=anchor.form.depth))}
 
+    def nest(self, anchor: Anchor, config: Config) -> Nest:
+        """The loops of vectors; a product of one row prefetches its own panel."""
+        return matmul_nest(anchor, dict(config.items), _lanes(anchor), AHEAD)
+
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """In AVX-512 or AVX2."""
-        if chosen(config):
-            return ""
-        tm = config.integer("tm")
-        between, tiles = self._between_prefetches(anchor, config, tm), self._tiles(anchor, config, tm)
-        prefetch = WeightPrefetch(AHEAD, between, tiles)
-        return MatmulAssembly(func, anchor, config, target, prefetch, symbol).text()
+        """In AVX-512 or AVX2; of AMX tiles not at all."""
+        return "" if chosen(config) else super().assembly(func, anchor, config, target, symbol)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
         if chosen(config):
             amx_matmul.apply(sch, anchor, config)
-            return
-        block = sch.get_sblock(anchor.block)
-        tail, pairs = inline_epilogue(sch, anchor), _has_pairs(anchor)
-        apart_rows = self._apart_rows(sch, block, tail is None, _lanes(anchor)) if pairs else []
-        tail = tail or (apart_rows.pop(0) if pairs else None)
-        if anchor.spatial[0] == 1 and tail is None:
-            tail = sch.cache_write(block, 0, "global")  # a prefetch may read the result, as LLVM sees it
-        m, n, k, *within = sch.get_loops(block)
-        tm, tn, rows = _tile_rows(config), config.integer("tn"), config.integer("rows")
-        mo, mm, mi = sch.split(m, [None, rows // tm, tm])
-        no, ni, b = sch.split(n, [None, tn, _lanes(anchor)])
-        unroll, chunk = config.integer("unroll"), config.integer("depth")
-        cut = chunk < anchor.reduction[0]
-        kc, ko, ki = sch.split(k, [None, chunk // unroll, unroll])
-        order = (mo, no) if config.integer("outer") else (no, mo)
-        mi, *pair = sch.split(mi, [None, 2]) if pairs else [mi]
-        sch.reorder(*order, *((kc, mm) if cut else (mm, kc)), ko, ki, mi, ni, *pair, b, *within)
-        for copy in apart_rows:
-            sch.reverse_compute_at(copy, mm, preserve_unit_loops=True)
-        if tail is not None:
-            sch.reverse_compute_at(tail, order[-1] if cut else mm, preserve_unit_loops=True)
-            fused = sch.get_loops(tail)[-1]
-            _, inner, lane = sch.split(fused, [None, tn, _lanes(anchor)])
-            row = sch.get_loops(tail)[-4]
-            spread(sch, (inner, lane) if cut else (row, inner, lane))
-        job = sch.fuse(*order)
-        sch.parallel(job)
-        if anchor.form is None:
-            sch.vectorize(b)
-        if between := self._between_prefetches(anchor, config, tm):
-            ko, _ = sch.split(ko, [None, between])
-        for loop in (ki, mi, ni):
-            sch.unroll(loop)
-        init = sch.decompose_reduction(block, kc)
-        unroll_tile(sch, init, 3 + len(pair))
-        if anchor.spatial[0] == 1:
-            self._ask_ahead(sch, anchor, config, (job, kc, ko))
-        elif anchor.epilogue:
-            self._prefetch(sch, anchor, config, (job, mm, kc, ko))
-        if anchor.form is not None and pairs:
-            for copy in apart_rows:
-                row, column = sch.get_loops(copy)[-2:]
-                (row, two), (column, lane) = sch.split(row, [None, 2]), sch.split(column, [None, _lanes(anchor)])
-                sch.reorder(row, column, two, lane)
-                for loop in (row, column):
-                    sch.unroll(loop)
-                apart(sch, copy)
-            use_pairs(sch, pair[0], anchor.form, target, together=False)
-        elif anchor.form is not None:
-            use_dot(sch, b, anchor.form, target)
-
-    def _ask_ahead(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: Sequence[LoopRV]) -> None:
-        """Every step of a vector × matrix product asks for a later one, at a panel's end for one of the next job.
-
-        Args:
-            loops: over jobs, chunks of the sum, and steps of a chunk.
-        """
-        job, chunk, step = (sch.get(loop).loop_var for loop in loops)
-        lanes, depth = _lanes(anchor), anchor.reduction[0]
-        tn, unroll = config.integer("tn"), config.integer("unroll")
-        later = chunk * config.integer("depth") + step * unroll + AHEAD // (4 * lanes)
-        zero = tirx.const(0, later.ty.dtype)
-        later += tirx.Select(later < depth, zero, tirx.const((tn - 1) * depth, later.ty.dtype))
-        for panel in range(tn):
-            first = (job * tn + panel) * depth + later
-            prefetch_ahead(sch, anchor.weight, lanes, loops[-1], [first + number for number in range(unroll)])
-
-    def _apart_rows(self, sch: s_tir.Schedule, block: SBlockRV, alone: bool, lanes: int) -> list[SBlockRV]:
-        """Copies of the sums of pairs: with ``alone`` first that to the result, then that which puts them in rows.
-
-        Both rows of a pair lie together: sums and their rows are kept as (n/b, m, b).
-        """
-        copies = [sch.cache_write(block, 0, "global") for _ in range(1 + alone)]
-        for each in (block, copies[-1]):
-            sch.transform_layout(each, ("write", 0), lambda m, n: (n // lanes, m, n % lanes))
-        return copies
-
-    def _tiles(self, anchor: Anchor, config: Config, tm: int) -> int:
-        """Tiles of ``tm`` rows that pass over one panel of weights, or over one chunk of it, before the next."""
-        alone = config.integer("outer") or config.integer("depth") < anchor.reduction[0]
-        rows = config.integer("rows")
-        return -(-rows // tm) * (1 if alone else anchor.spatial[0] // rows)
-
-    def _between_prefetches(self, anchor: Anchor, config: Config, tm: int) -> int:
-        """Steps of the sum between two prefetches where one each is more than a panel has lines for; else 0."""
-        unroll, tiles = config.integer("unroll"), self._tiles(anchor, config, tm)
-        streams = config.integer("tn") if config.integer("depth") < anchor.reduction[0] else 1
-        share = config.integer("tn") * unroll / tiles / streams
-        if share >= OFTEN or tiles < FEWEST_TILES or not anchor.epilogue:
-            return 0
-        return next((d for d in divisors(config.integer("depth") // unroll) if d * share >= OFTEN), 0)
-
-    def _prefetch(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...]) -> None:
-        """The next ``tn`` blocks of columns, or their next chunk, while this one's rows are computed."""
-        job, mm, kc, ko = loops
-        number, tile = sch.get(job).loop_var, sch.get(mm).loop_var
-        lanes, tn, rows = _lanes(anchor), config.integer("tn"), config.integer("rows")
-        groups, depth, chunk = anchor.spatial[0] // rows, anchor.reduction[0], config.integer("depth")
-        inner = config.integer("outer") == 1
-        panel = number % (anchor.spatial[1] // (tn * lanes)) if inner else number // groups
-        tiles = self._tiles(anchor, config, _tile_rows(config))
-        if chunk < depth:
-            # Behind a chunk of a block lies its next one, and behind the last the next block.
-            step = sch.get(kc).loop_var + 1
-            starts = [((panel * tn + block) * depth + step * chunk) for block in range(tn)]
-            prefetch_next(sch, anchor.weight, lanes, [ko], Panel(tn * chunk, starts, tile, tiles))
-            return
-        if not inner:
-            tile = number % groups * (rows // _tile_rows(config)) + tile
-        start = (panel + 1) * tn * depth
-        prefetch_next(sch, anchor.weight, lanes, [kc, ko], Panel(tn * depth, [start], tile, tiles))
+        else:
+            super().apply(sch, anchor, in_whole_tiles(config), target)
 
 
 def _ragged(anchor: Anchor, limit: int) -> tuple[int, ...]:
@@ -320,10 +199,10 @@ def _computed(columns: Columns) -> NDArray[np.float64]:
     return np.asarray(np.ceil(columns["rows"] / columns["tm"]) * columns["tm"] / columns["rows"])
 
 
-def _tile_rows(config: Config) -> int:
-    """Rows of a tile as the compiler gets it, which knows no ragged ones: the most that divide those of a job."""
-    rows = config.integer("rows")
-    return max(divisors(rows, config.integer("tm")))
+def in_whole_tiles(config: Config) -> Config:
+    """``config`` for the compiler, which knows no ragged tiles: the most rows that divide those of a job."""
+    rows = max(divisors(config.integer("rows"), config.integer("tm")))
+    return replace(config, items=tuple((name, rows if name == "tm" else value) for name, value in config.items))
 
 
 def _chunks(rows: int, depth: int) -> tuple[int, ...]:

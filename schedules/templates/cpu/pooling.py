@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import s_tir, te
+from tvm import te
 
 from schedules.config import Config
 from schedules.space import Columns, Space
@@ -20,8 +20,10 @@ from schedules.target import Target
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import Anchor
 from schedules.templates.common.windows import BLOCKED_AXES, ImageLayout, Pooling, pool
-from schedules.templates.cpu.window_tiles import tile_windows, window_balance, window_knobs, window_terms
-from schedules.templates.template import MarkedTemplate
+from schedules.templates.cpu.window_tiles import window_balance, window_knobs, window_terms
+from schedules.templates.nests.loop_nest import Nest
+from schedules.templates.nests.nested_template import NestedTemplate
+from schedules.templates.nests.product_nests import window_nest
 
 OP = "pool"
 
@@ -39,7 +41,7 @@ def pool2d(data: te.Tensor, pooling: Pooling) -> te.Tensor:
     return pool(data, pooling, BLOCKED)
 
 
-class PoolTemplate(MarkedTemplate):
+class PoolTemplate(NestedTemplate):
     """Match, space and rewrite for ``pool``."""
 
     name = OP
@@ -58,7 +60,7 @@ class PoolTemplate(MarkedTemplate):
         knobs = window_knobs(anchor, MOST_TILE)
         return ranked(Space(OP, self.version, knobs, fits, derive), window_terms, 4)
 
-    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
-        """Rewrite ``sch`` in place."""
-        taps = math.prod(anchor.reduction)
-        tile_windows(sch, anchor, config, ("kw",) if taps <= MOST_UNROLLED_TAPS else (), target)
+    def nest(self, anchor: Anchor, config: Config) -> Nest:
+        """Columns of a small window are written out."""
+        small = math.prod(anchor.reduction) <= MOST_UNROLLED_TAPS
+        return window_nest(anchor, dict(config.items), ("kw",) if small else ())

@@ -18,8 +18,8 @@ from schedules.templates.assembly.vectors import AVX2, AVX512, OutOfScope, vecto
 from schedules.templates.common.movements import concat
 from schedules.templates.instructions.dots import U8S8
 from tests.schedules_tests.programs import dot_conv_case, dot_matmul_case, dtypes, from_te, inputs, run, shapes
-from tests.schedules_tests.templates_tests.assembly_tests import test_conv2d_assembly as direct
-from tests.schedules_tests.templates_tests.assembly_tests import test_matmul_assembly as products
+from tests.schedules_tests.templates_tests.assembly_tests import test_picture_text as direct
+from tests.schedules_tests.templates_tests.assembly_tests import test_product_text as products
 from tests.schedules_tests.templates_tests.assembly_tests import test_short_forms as short
 from tests.schedules_tests.templates_tests.assembly_tests import test_winograd_assembly as winograd
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (

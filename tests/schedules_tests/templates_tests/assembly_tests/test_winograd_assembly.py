@@ -30,7 +30,7 @@ from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     runs_here,
     text_of,
 )
-from tests.schedules_tests.templates_tests.assembly_tests.test_conv2d_assembly import Convolution
+from tests.schedules_tests.templates_tests.assembly_tests.test_picture_text import Convolution
 
 NEAR = {2: 3e-6, 4: 4e-5}
 """m → how far a kernel may be from NumPy in double precision, in parts of the largest number."""

@@ -1,23 +1,33 @@
-"""The rewrite shared by depthwise convolution and pooling: padding goes where the knob says."""
+"""What depthwise convolutions and pools offer: tiles that divide a row, jobs that divide a picture."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from tvm import s_tir
 
-from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.common.structure import find_anchor
-from schedules.templates.cpu.window_tiles import tile_windows
+from schedules.templates.cpu.window_tiles import MOST_JOB_ROWS, window_balance, window_knobs
 from tests.schedules_tests.cases import CASES
 
-TARGET = Target("llvm", isa="avx2", threads=2)
-FUNC = next(case.func for case in CASES if case.name == "pool_max")
+POOL = next(case.func for case in CASES if case.name == "pool_max")
+EVEN = next(case.func for case in CASES if case.name == "pool_average")
 
 
-@pytest.mark.parametrize(("pad", "parallel"), [(0, 2), (1, 1)])
-def test_padding_is_a_parallel_loop_of_its_own_or_part_of_each_job(pad: int, parallel: int) -> None:
-    sch, anchor = s_tir.Schedule(FUNC), find_anchor(FUNC, "pool")
+@pytest.mark.parametrize(("func", "pads"), [(POOL, (0, 1)), (EVEN, (0,))])
+def test_knobs(func: object, pads: tuple[int, ...]) -> None:
+    anchor = find_anchor(func, "pool")
     assert anchor is not None
-    tile_windows(sch, anchor, Config("pool/1", (("tw", 5), ("rows", 1), ("pad", pad))), ("kw",), TARGET)
-    assert str(sch.mod.script()).count("T.parallel(") == parallel
+    tw, rows, pad = window_knobs(anchor, 4)
+    assert all(anchor.spatial[3] % size == 0 and size <= 4 for size in tw.choices)
+    assert all(anchor.spatial[2] % size == 0 and size <= MOST_JOB_ROWS for size in rows.choices)
+    assert pad.choices == pads
+
+
+def test_balance_counts_the_jobs() -> None:
+    anchor = find_anchor(POOL, "pool")
+    assert anchor is not None
+    columns = {"rows": np.asarray([1.0, 5.0])}
+    jobs = anchor.spatial[0] * anchor.spatial[1] * anchor.spatial[2] / columns["rows"]
+    expected = jobs / (np.ceil(jobs / 4) * 4)
+    np.testing.assert_allclose(window_balance(columns, anchor, Target("llvm", isa="avx2", threads=4)), expected)

@@ -11,12 +11,12 @@ from tvm import te, tirx
 from schedules.config import Config
 from schedules.lower import assembly, claim
 from schedules.target import Target
-from schedules.templates.assembly.depthwise_assembly import DepthwiseAssembly, windows_of
 from schedules.templates.assembly.elements import REACH
 from schedules.templates.assembly.image_rows import STACK_BYTES
 from schedules.templates.assembly.vectors import OutOfScope
+from schedules.templates.assembly.window_text import windows_of
 from schedules.templates.common.structure import find_anchor
-from schedules.templates.cpu.depthwise import depthwise
+from schedules.templates.cpu.depthwise import DepthwiseTemplate, depthwise
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Array, Pads, Shape, from_te, padded, run, shapes, windows
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
@@ -177,4 +177,4 @@ def test_tensors_beyond_an_instructions_reach_are_left_to_the_compiler() -> None
     anchor = find_anchor(func, "depthwise")
     assert anchor is not None
     with pytest.raises(OutOfScope, match="2 GiB"):
-        DepthwiseAssembly(func, anchor, covering(func, 1, pad=0)[0], TARGET, "k")
+        DepthwiseTemplate().assembly(func, anchor, covering(func, 1, pad=0)[0], TARGET, "k")

@@ -11,12 +11,13 @@ from tvm import te, tirx
 from schedules.config import Config
 from schedules.lower import assembly, claim
 from schedules.target import Target
-from schedules.templates.assembly.conv2d_assembly import Conv2dAssembly
 from schedules.templates.assembly.elements import REACH
+from schedules.templates.assembly.nest_to_assembly import to_assembly
 from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.common.structure import find_anchor
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
+from schedules.templates.nests.product_nests import conv2d_nest
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Array, Pads, Shape, from_te, padded, run, shapes, windows
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
@@ -252,7 +253,7 @@ def test_tensors_beyond_an_instructions_reach_are_left_to_the_compiler() -> None
         assert anchor is not None
         config = covering(func, 1, algorithm=0, pad=0)[0]
         with pytest.raises(OutOfScope, match="2 GiB"):
-            Conv2dAssembly(func, anchor, config, TARGET, "k")
+            to_assembly(func, conv2d_nest(anchor, dict(config.items)), TARGET, "k")
 
 
 def test_rows_that_do_not_fit_the_stack_are_left_to_the_compiler() -> None:

@@ -9,6 +9,7 @@ from schedules.templates.cuda.cuda_baseline import cuda_baseline
 from schedules.templates.cuda.cuda_gemm import CudaGemmTemplate
 from schedules.templates.cuda.cuda_generic import CudaGenericTemplate
 from schedules.templates.cuda.cuda_map import CudaMapTemplate
+from schedules.templates.cuda.cuda_recurrent import CudaRecurrentTemplate
 from schedules.templates.cuda.cuda_rows import CudaRowsTemplate
 from schedules.templates.cuda.cuda_structure import named
 from schedules.templates.cuda.cuda_tensor import CudaTensorTemplate
@@ -22,6 +23,7 @@ def _tvm_target(target: Target) -> tvm.target.Target:
 CUDA_TEMPLATES = TemplateSet(
     kind="cuda",
     templates=(
+        CudaRecurrentTemplate(),
         CudaGemmTemplate(),
         CudaTensorTemplate(),
         CudaMapTemplate(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
+from tests.autotune_tests.importer_tests.onnx_cases import recurrent, written
 from tests.models.catalog import cached
 from tests.schedules_tests.templates_tests.cuda_tests.emulator import Emulated
 
@@ -40,6 +42,8 @@ SLOW = (
     "tiny_gated",
     "tiny_mlp",
     "tiny_unet",
+    "tiny_wide_deep",
+    "tiny_siamese",
     "squeezenet",
 )
 
@@ -100,6 +104,54 @@ def check(
 def test_float32(name: str) -> None:
     model = load_model(cached(name), {})
     check(model, import_program(simplify(model), TARGET), 1e-3, 1e-4)
+
+
+def check_recurrence(kind: str, direction: str, tmp_path: Path, one_kernel: bool, **more: Any) -> None:
+    """A recurrent node of random weights against ONNX Runtime."""
+    model, _ = recurrent(kind, direction, **{"hidden": 5, "batch": 2, "steps": 3, **more})
+    plain = load_model(written(model, tmp_path), {})
+    program = import_program(simplify(plain), TARGET)
+    assert ("cuda_recurrent" in {task.template for task in program.tasks}) == one_kernel
+    check(plain, program, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "direction", "more"),
+    [
+        ("LSTM", "bidirectional", {"states": True}),
+        ("GRU", "bidirectional", {"states": True, "linear_before_reset": 1}),
+    ],
+)
+def test_all_steps_of_a_recurrence_in_one_kernel(kind, direction, more, tmp_path):
+    check_recurrence(kind, direction, tmp_path, True, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("sizes", [{"hidden": 40, "batch": 1}, {"hidden": 64, "batch": 8}, {"steps": 1}])
+@pytest.mark.parametrize(("kind", "more"), [("LSTM", {}), ("GRU", {"linear_before_reset": 1})])
+def test_recurrences_in_one_kernel(kind, more, direction, states, sizes, tmp_path):
+    check_recurrence(kind, direction, tmp_path, True, states=states, **sizes, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("LSTM", {"clip": 0.3}),
+        ("LSTM", {"lengths": (1, 3)}),
+        ("LSTM", {"peepholes": True}),
+        ("LSTM", {"input_forget": 1}),
+        ("GRU", {}),
+        ("GRU", {"clip": 0.3}),
+        ("GRU", {"lengths": (3, 0), "linear_before_reset": 1}),
+        ("RNN", {"states": True}),
+    ],
+)
+def test_recurrences_of_other_forms_are_right_step_by_step(kind, more, direction, tmp_path):
+    check_recurrence(kind, direction, tmp_path, False, **more)
 
 
 def halved(model: onnx.ModelProto) -> onnx.ModelProto:

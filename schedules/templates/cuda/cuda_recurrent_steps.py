@@ -1,8 +1,8 @@
 """The kernels of ``cuda_recurrent``, written by hand.
 
-A function is one kernel for all steps, or one launch per step. It has an outer loop over launches and an inner loop over
-the steps of a launch; one of the two has a single iteration. TVM inserts ``__syncthreads`` between the phases of a step,
-because it sees which threads read what others wrote to shared memory.
+A function is one kernel for all steps, or one launch per step. It has an outer loop over launches and an inner loop
+over the steps of a launch; one of the two has a single iteration. TVM inserts ``__syncthreads`` between the phases of a
+step, because it sees which threads read what others wrote to shared memory.
 """
 
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
@@ -74,62 +74,112 @@ def untuned(layer: Walk) -> tirx.PrimFunc:
     return steps_of(layer, Tile(1, UNITS, 1, keep=False))
 
 
+@dataclass(frozen=True)
+class _Thread:
+    """What one thread of a block works on; expressions of the kernel, but for ``tile`` and ``threads``.
+
+    Attributes:
+        threads: of the block; ``number`` of this one.
+        way: the part of every sum that is its own.
+        b0, u0: first sequence and first unit of the block.
+        chunk, packed: where the weights of its gate lie: chunk of units, and place in it.
+    """
+
+    tile: Tile
+    threads: int
+    number: tirx.Expr
+    way: tirx.Expr
+    b0: tirx.Expr
+    u0: tirx.Expr
+    chunk: tirx.Expr
+    packed: tirx.Expr
+
+    @staticmethod
+    def of(layer: Walk, tile: Tile, block: tirx.Expr, way: tirx.Expr, column: tirx.Expr) -> "_Thread":
+        """Return the thread (``column``, ``way``) of ``block``."""
+        columns, groups = layer.gates * tile.units, layer.hidden // tile.units
+        u0 = block % groups * tile.units
+        unit = u0 + column % tile.units
+        packed = column // tile.units * UNITS + unit % UNITS
+        number, b0 = way * columns + column, block // groups * tile.rows
+        return _Thread(tile, columns * tile.ways, number, way, b0, u0, unit // UNITS, packed)
+
+    def item(self, i: int) -> tirx.Expr:
+        """Return the number of the ``i``-th pair of sequence and unit whose state the thread computes."""
+        return i * self.threads + self.number
+
+    def has(self, i: int) -> tirx.Expr:
+        """Whether there is an ``i``-th one."""
+        return self.item(i) < self.tile.rows * self.tile.units
+
+    def b(self, i: int) -> tirx.Expr:
+        """Return its sequence, counted within the block."""
+        return self.item(i) // self.tile.units
+
+    def u(self, i: int) -> tirx.Expr:
+        """Return its unit, counted within the block."""
+        return self.item(i) % self.tile.units
+
+    def k(self, piece: tirx.Expr) -> tirx.Expr:
+        """Return the first of the ``VECTOR`` numbers along k of the thread's ``piece``."""
+        return (piece * self.tile.ways + self.way) * VECTOR
+
+
 @T.inline
-def _fetch_state(h, out, row, b0, thread, threads):  # type: ignore[no-untyped-def]
+def _fetch_state(h, out, row, thread):  # type: ignore[no-untyped-def]
     """Copy a row of h to shared memory, by all threads of the block."""
-    for i in range((h.shape[0] * h.shape[1] + threads - 1) // threads):
-        at = T.meta_var(i * threads + thread)
+    for i in range((h.shape[0] * h.shape[1] + thread.threads - 1) // thread.threads):
+        at = T.meta_var(thread.item(i))
         if at < h.shape[0] * h.shape[1]:
-            h[at // h.shape[1], at % h.shape[1]] = out[0, row, b0 + at // h.shape[1], at % h.shape[1]]
+            h[at // h.shape[1], at % h.shape[1]] = out[0, row, thread.b0 + at // h.shape[1], at % h.shape[1]]
 
 
 @T.inline
-def _fetch_own(c, out, row, b0, u0, thread, threads, rows, units):  # type: ignore[no-untyped-def]
+def _fetch_own(c, out, row, thread):  # type: ignore[no-untyped-def]
     """Copy the last state (c of an LSTM, h of a GRU) of the thread's own sequences and units to its registers."""
     for i in T.unroll(c.shape[0]):
-        if i * threads + thread < rows * units:
-            c[i] = out[out.shape[0] - 1, row, b0 + (i * threads + thread) // units, u0 + (i * threads + thread) % units]
+        if thread.has(i):
+            c[i] = out[out.shape[0] - 1, row, thread.b0 + thread.b(i), thread.u0 + thread.u(i)]
 
 
 @T.inline
-def _keep_weights(kept, r, chunk, packed, way, ways):  # type: ignore[no-untyped-def]
+def _keep_weights(kept, r, thread):  # type: ignore[no-untyped-def]
     for piece in T.unroll(kept.shape[0]):
         for q in T.unroll(VECTOR):
-            kept[piece, q] = r[chunk, (piece * ways + way) * VECTOR + q, packed // LANES, packed % LANES]
+            kept[piece, q] = r[thread.chunk, thread.k(piece) + q, thread.packed // LANES, thread.packed % LANES]
 
 
 @T.inline
-def _multiply(acc, state, h, kept, r, chunk, packed, way, ways, keep, pieces):  # type: ignore[no-untyped-def]
+def _multiply(acc, state, h, kept, r, thread):  # type: ignore[no-untyped-def]
     """The thread's share of h · R, for every sequence of the block."""
     for i in T.unroll(acc.shape[0]):
         acc[i] = T.float32(0)
-    if keep:
-        for piece in T.unroll(pieces):
+    if thread.tile.keep:
+        for piece in T.unroll(kept.shape[0]):
             for i in T.unroll(acc.shape[0]):
                 for q in T.vectorized(VECTOR):
-                    state[q] = h[i, (piece * ways + way) * VECTOR + q]
+                    state[q] = h[i, thread.k(piece) + q]
                 for q in T.unroll(VECTOR):
                     acc[i] = acc[i] + state[q] * kept[piece, q]
     else:
-        for piece in range(pieces):
+        for piece in range(h.shape[1] // thread.tile.ways // VECTOR):
             for q in T.unroll(VECTOR):
-                kept[0, q] = r[chunk, (piece * ways + way) * VECTOR + q, packed // LANES, packed % LANES]
+                kept[0, q] = r[thread.chunk, thread.k(piece) + q, thread.packed // LANES, thread.packed % LANES]
             for i in T.unroll(acc.shape[0]):
                 for q in T.vectorized(VECTOR):
-                    state[q] = h[i, (piece * ways + way) * VECTOR + q]
+                    state[q] = h[i, thread.k(piece) + q]
                 for q in T.unroll(VECTOR):
                     acc[i] = acc[i] + state[q] * kept[0, q]
 
 
 @T.inline
-def _fetch_input(given, x, t, b0, u0, thread, threads, rows, units):  # type: ignore[no-untyped-def]
+def _fetch_input(given, x, t, thread):  # type: ignore[no-untyped-def]
     """Copy the input's share of the thread's own sequences and units: it takes as long as the sums, which come next."""
     for i in T.unroll(given.shape[0]):
-        b = T.meta_var(b0 + (i * threads + thread) // units)
-        u = T.meta_var(u0 + (i * threads + thread) % units)
-        if i * threads + thread < rows * units:
+        u = T.meta_var(thread.u0 + thread.u(i))
+        if thread.has(i):
             for g in T.unroll(given.shape[1]):
-                given[i, g] = x[t, b, u // UNITS, (g * UNITS + u % UNITS) // LANES, u % LANES]
+                given[i, g] = x[t, thread.b0 + thread.b(i), u // UNITS, (g * UNITS + u % UNITS) // LANES, u % LANES]
 
 
 @T.inline
@@ -166,12 +216,12 @@ def steps_of(layer: Walk, tile: Tile) -> tirx.PrimFunc:
     """
     steps, batch, hidden, gates = layer.steps, layer.batch, layer.hidden, layer.gates
     lstm, chunks, vectors = layer.kind == "lstm", hidden // UNITS, gates * UNITS // LANES
-    rows, units, ways = tile.rows, tile.units, tile.ways
+    rows, units = tile.rows, tile.units
     start, first, sign, row = walk_rows(steps, layer.backwards)
     launches, inner = (1, steps) if units == hidden else (steps, 1)
-    columns, groups, pieces = gates * units, hidden // units, hidden // ways // VECTOR
-    threads, states, items = columns * ways, 2 if lstm else 1, rows * units
-    own = -(-items // threads)
+    columns, states = gates * units, 2 if lstm else 1
+    own = -(-rows // (gates * tile.ways))
+    pieces = hidden // tile.ways // VECTOR if tile.keep else 1
     shape_one = (batch, hidden) if lstm else (chunks, 2, LANES)
 
     @scripted.prim_func(s_tir=True)
@@ -195,8 +245,8 @@ def steps_of(layer: Walk, tile: Tile) -> tirx.PrimFunc:
                     else:
                         out[0, start, b, u] = two[b, u]
         for launch in range(launches):
-            for block in T.thread_binding(batch // rows * groups, thread="blockIdx.x"):
-                for way in T.thread_binding(ways, thread="threadIdx.y"):
+            for block in T.thread_binding(batch // rows * (hidden // units), thread="blockIdx.x"):
+                for way in T.thread_binding(tile.ways, thread="threadIdx.y"):
                     for column in T.thread_binding(columns, thread="threadIdx.x"):
                         with T.sblock("step"):
                             T.reads(
@@ -207,38 +257,34 @@ def steps_of(layer: Walk, tile: Tile) -> tirx.PrimFunc:
                             T.writes(out[0:states, 0 : steps + 1, 0:batch, 0:hidden])
                             h = T.alloc_buffer((rows, hidden), "float32", scope="shared")
                             c = T.alloc_buffer((own,), "float32", scope="local")
-                            parts = T.alloc_buffer((ways, rows, columns), "float32", scope="shared")
+                            parts = T.alloc_buffer((tile.ways, rows, columns), "float32", scope="shared")
                             acc = T.alloc_buffer((rows,), "float32", scope="local")
                             state = T.alloc_buffer((VECTOR,), "float32", scope="local")
-                            kept = T.alloc_buffer((pieces if tile.keep else 1, VECTOR), "float32", scope="local")
+                            kept = T.alloc_buffer((pieces, VECTOR), "float32", scope="local")
                             given = T.alloc_buffer((own, gates), "float32", scope="local")
                             total = T.alloc_buffer((gates,), "float32", scope="local")
-                            thread = T.meta_var(way * columns + column)
-                            b0 = T.meta_var(block // groups * rows)
-                            u0 = T.meta_var(block % groups * units)
-                            chunk = T.meta_var((u0 + column % units) // UNITS)
-                            packed = T.meta_var(column // units * UNITS + (u0 + column % units) % UNITS)
-                            _fetch_state(h, out, start + sign * launch, b0, thread, threads)
-                            _fetch_own(c, out, start + sign * launch, b0, u0, thread, threads, rows, units)
+                            thread = T.meta_var(_Thread.of(layer, tile, block, way, column))
+                            _fetch_state(h, out, start + sign * launch, thread)
+                            _fetch_own(c, out, start + sign * launch, thread)
                             if tile.keep:
-                                _keep_weights(kept, r, chunk, packed, way, ways)
+                                _keep_weights(kept, r, thread)
                             for step in range(inner):
                                 t = T.meta_var(first + sign * (launch * inner + step))
-                                _fetch_input(given, x, t, b0, u0, thread, threads, rows, units)
-                                _multiply(acc, state, h, kept, r, chunk, packed, way, ways, tile.keep, pieces)
+                                _fetch_input(given, x, t, thread)
+                                _multiply(acc, state, h, kept, r, thread)
                                 for i in T.unroll(rows):
                                     parts[way, i, column] = acc[i]
                                 for i in T.unroll(own):
-                                    b = T.meta_var((i * threads + thread) // units)
-                                    u = T.meta_var((i * threads + thread) % units)
-                                    if i * threads + thread < items:
-                                        _sum_ways(total, parts, b, u, units)
+                                    b = T.meta_var(thread.b(i))
+                                    u = T.meta_var(thread.u0 + thread.u(i))
+                                    if thread.has(i):
+                                        _sum_ways(total, parts, b, thread.u(i), units)
                                         if lstm:
                                             _lstm_gates(total, given, c, i)
-                                            out[1, t + row, b0 + b, u0 + u] = c[i]
+                                            out[1, t + row, thread.b0 + b, u] = c[i]
                                         else:
-                                            _gru_gates(total, given, c, i, one, u0 + u)
-                                        out[0, t + row, b0 + b, u0 + u] = total[0]
+                                            _gru_gates(total, given, c, i, one, u)
+                                        out[0, t + row, thread.b0 + b, u] = total[0]
                                         if inner > 1:
                                             h[b, u] = total[0]
 

@@ -21,7 +21,8 @@ from autotune.graph.steps import Operand
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.measurer import symbol_of
-from autotune.validation.reference_runs import reference_outputs
+from autotune.options import Precision
+from autotune.validation.reference_runs import Reference, reference_outputs
 from autotune.validation.verify import random_inputs
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
@@ -104,6 +105,34 @@ def check(
 def test_float32(name: str) -> None:
     model = load_model(cached(name), {})
     check(model, import_program(simplify(model), TARGET), 1e-3, 1e-4)
+
+
+def check_precision(name: str, text: str) -> None:
+    """A float32 model with products of 16 bits: as far from ONNX Runtime as rounded operands make it, and no farther."""
+    model = load_model(cached(name), {})
+    program = import_program(simplify(model), TARGET, Precision.parse(text))
+    assert "cuda_tensor" in {task.template for task in program.tasks}
+    feed = random_inputs(program.inputs, 0)
+    reference = Reference(model)
+    _, expected = reference.outputs(feed)
+    allowance = reference.allowance(feed, text)
+    assert allowance is not None
+    for number, (ours, theirs) in enumerate(zip(run(program, feed), expected, strict=True)):
+        assert ours.dtype == theirs.dtype
+        allowed = max(float(np.abs(sample[number] - theirs).max()) for sample in allowance.samples)
+        assert 0 < np.abs(ours - theirs).max() < 2 * allowed
+
+
+@pytest.mark.parametrize("text", ["bf16", "fp16"])
+def test_a_precision_of_16_bits_uses_tensor_cores(text: str) -> None:
+    check_precision("tiny_mlp", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", ["tiny_cnn", "tiny_encoder", "tiny_grouped", "tiny_gated", "tiny_branches"])
+def test_models_of_a_precision_of_16_bits(name: str, text: str) -> None:
+    check_precision(name, text)
 
 
 def check_recurrence(kind: str, direction: str, tmp_path: Path, one_kernel: bool, **more: Any) -> None:

@@ -33,6 +33,8 @@ FOLDER = Path(tempfile.gettempdir()) / "cuda-emulated"
 SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?[\w ]+? (\w+)\[\];")
 DYNAMIC_BYTES = 232448
+GUARD = 4096
+"""Bytes before and behind every buffer, which nothing may write to."""
 ASYNC_COPY = re.compile(r"\bptx_cp_async_legacy_(pred_)?(?:cg|ca)_(\d+)_(\d+)_(\d+)\b")
 """A copy to shared memory: predicated or not, of how many bytes, sizes of the elements that its offsets count."""
 ASYNC_COMMIT = re.compile(r"\btvm_builtin_ptx_cp_async_commit_group\w*\(\)")
@@ -147,17 +149,25 @@ class Emulated:
         self._library = compile_emulated(self._lowered.source)
 
     def __call__(self, arrays: Sequence[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:
-        """``output`` after running; what the caller left in it shows where nothing is written."""
+        """``output`` after running; what the caller left in it shows where nothing is written.
+
+        Raises:
+            AssertionError: if a kernel wrote outside a buffer.
+        """
         lowered = self._lowered
-        memory = {name: np.full(count * width, 0xFF, np.uint8) for name, (count, width) in lowered.sizes.items()}
+        memory = {
+            name: np.full(count * width + 2 * GUARD, 0xFF, np.uint8) for name, (count, width) in lowered.sizes.items()
+        }
         for name, array in zip(lowered.parameters, (*arrays, output), strict=True):
-            memory[name] = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
+            memory[name][GUARD:-GUARD] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for launch in lowered.launches:
-            given = (memory[each].ctypes.data if isinstance(each, str) else each for each in launch.arguments)
+            given = (memory[each].ctypes.data + GUARD if isinstance(each, str) else each for each in launch.arguments)
             pointers = (ctypes.c_void_p * len(launch.arguments))(*given)
             extents = (ctypes.c_uint * 6)(*launch.blocks, *launch.threads)
             getattr(self._library, f"run_{launch.kernel}")(pointers, extents)
-        return memory[lowered.parameters[-1]].view(output.dtype).reshape(output.shape)
+        for name, kept in memory.items():
+            assert (np.concatenate([kept[:GUARD], kept[-GUARD:]]) == 0xFF).all(), f"writes outside {name}"
+        return memory[lowered.parameters[-1]][GUARD:-GUARD].view(output.dtype).reshape(output.shape)
 
 
 def emulate(sch: s_tir.Schedule, target: Target, arrays: Sequence[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:

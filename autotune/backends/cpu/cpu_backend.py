@@ -53,7 +53,8 @@ class CpuBackend:
             )
         if options.precision.startswith("fp16"):
             raise UsageError(
-                f"--precision {options.precision}: CPU kernels have no products of float16; choose bf16, or --target cuda"
+                f"--precision {options.precision}: CPU kernels have no products of float16; choose bf16 or "
+                "--target cuda"
             )
 
     def check_program(self, model: str, program: Program) -> None:

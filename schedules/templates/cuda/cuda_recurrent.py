@@ -90,7 +90,7 @@ class CudaRecurrentTemplate(OneAlgorithm[Anchor]):
                 & (found["threads"] <= target.max_threads)
                 & (found["registers"] * found["threads"] <= target.registers)
                 & (found["shared"] <= min(STATIC_BYTES, target.shared_bytes))
-                & ((columns["keep"] == 0) | (found["entire"] & (hidden / columns["ways"] <= KEPT)))
+                & ((columns["keep"] == 0) | ((columns["units"] == hidden) & (hidden / columns["ways"] <= KEPT)))
             )
             return legal
 

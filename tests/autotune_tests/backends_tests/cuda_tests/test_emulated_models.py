@@ -108,7 +108,7 @@ def test_float32(name: str) -> None:
 
 
 def check_precision(name: str, text: str) -> None:
-    """A float32 model with products of 16 bits: as far from ONNX Runtime as rounded operands make it, and no farther."""
+    """A float32 model with products of 16 bits is as far from ONNX Runtime as rounded operands make it."""
     model = load_model(cached(name), {})
     program = import_program(simplify(model), TARGET, Precision.parse(text))
     assert "cuda_tensor" in {task.template for task in program.tasks}

@@ -32,24 +32,35 @@ LATENCY, THROUGHPUT, BALANCED = OBJECTIVES = ("latency", "throughput", "balanced
 threads of its own; or both, with kernels for either."""
 
 
+SHORT_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
+"""Precisions of 16 bits → TVM's names of their types."""
+
+
 @dataclass(frozen=True)
 class Precision:
-    """Which products of a model (convolutions, products of matrices) multiply bf16 operands; their sums are fp32.
+    """Which products of a model (convolutions, products of matrices) multiply operands of 16 bits; their sums are fp32.
 
     Attributes:
         products: numbers of those that do, in the order of the imported graph; None: all of them.
+        short: what they multiply, a key of ``SHORT_TYPES``.
     """
 
     products: frozenset[int] | None = frozenset()
+    short: str = "bf16"
+
+    @property
+    def dtype(self) -> str:
+        """TVM's name of the operands' type."""
+        return SHORT_TYPES[self.short]
 
     def __contains__(self, number: int) -> bool:
         return self.products is None or number in self.products
 
     def __str__(self) -> str:
-        """``fp32``, ``bf16``, or ``bf16:0,3,4``: what ``parse`` reads."""
+        """``fp32``, ``bf16``, ``fp16``, or ``bf16:0,3,4``: what ``parse`` reads."""
         if self.products is None:
-            return "bf16"
-        return "bf16:" + ",".join(map(str, sorted(self.products))) if self.products else "fp32"
+            return self.short
+        return f"{self.short}:" + ",".join(map(str, sorted(self.products))) if self.products else "fp32"
 
     @staticmethod
     def parse(text: str) -> Precision:
@@ -60,12 +71,12 @@ class Precision:
         """
         kind, _, numbers = text.partition(":")
         parts = numbers.split(",") if numbers else []
-        if kind == "bf16" and all(part.isdecimal() for part in parts):
-            return Precision(frozenset(map(int, parts)) if parts else None)
+        if kind in SHORT_TYPES and all(part.isdecimal() for part in parts):
+            return Precision(frozenset(map(int, parts)) if parts else None, kind)
         if text != "fp32":
-            near = did_you_mean(text, ("fp32", "bf16", AUTO))
+            near = did_you_mean(text, ("fp32", *SHORT_TYPES, AUTO))
             raise UsageError(
-                f"--precision {text}: unknown; {near}choose fp32, bf16, auto, or bf16: and numbers of products, "
+                f"--precision {text}: unknown; {near}choose fp32, bf16, fp16, auto, or bf16: and numbers of products, "
                 "such as bf16:0,3,4"
             )
         return Precision()

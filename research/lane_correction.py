@@ -119,8 +119,10 @@ class Simulated:
         return max(end for _, end in simulate(self.truth, placement))
 
     def seconds(self, candidates: Sequence[Candidate[Placement]]) -> list[float]:
-        self.began_s = self.began_s or min(self.true_s(each.made) for each in candidates)
-        return [self._measured(self.true_s(each.made)) for each in candidates]
+        truth = [self.true_s(each.made) for each in candidates]
+        measured = list(map(self._measured, truth))
+        self.began_s = truth[measured.index(min(measured))]
+        return measured
 
     def ratios(self, one: Candidate[Placement], other: Candidate[Placement]) -> Sequence[float]:
         seconds = [self.true_s(each.made) for each in (one, other)]

@@ -30,6 +30,7 @@ from schedules.templates.common.structure import Anchor, Repack
 from schedules.templates.cpu.conv2d import left_out
 from schedules.templates.cpu.recurrent import OP as RECURRENT
 from schedules.templates.cpu.recurrent import SCHEDULED
+from schedules.templates.cuda.cuda_recurrent import OP as CUDA_RECURRENT
 from schedules.templates.template import Template
 
 BASELINE = Config("baseline/1", ())
@@ -103,7 +104,7 @@ def foreign_program(task: str, program: str) -> tirx.PrimFunc:
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:
-    """Whether ``func`` is scheduled by hand, for CPUs: no template but its own can take it, and no GPU run it."""
+    """Whether ``func`` is scheduled by hand, for CPUs: only the templates of recurrent layers can take it."""
     return bool(func.attrs and SCHEDULED in func.attrs)
 
 
@@ -130,7 +131,7 @@ def _unmatched(func: tirx.PrimFunc) -> str:
 
 def _matched(func: tirx.PrimFunc, target: Target) -> tuple[Template[Any], Anchor] | None:
     for template in template_set(target).templates:
-        if is_scheduled(func) and template.name != RECURRENT:
+        if is_scheduled(func) and template.name not in (RECURRENT, CUDA_RECURRENT):
             continue
         anchor = template.match(func)
         if anchor is not None:

@@ -12,7 +12,7 @@ from schedules.task import Task
 PRECISION_CHOICE = "precision_choice"
 """Field of an artifact's provenance."""
 
-SHORT_OPERANDS = {"bf16": ("bfloat16",), "int8": ("int8", "uint8")}
+SHORT_OPERANDS = {"bf16": ("bfloat16",), "fp16": ("float16",), "int8": ("int8", "uint8")}
 """Precision of a product → types of its operands."""
 
 OPERANDS = 2

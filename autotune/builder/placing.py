@@ -215,9 +215,9 @@ class _Correction(Generic[M]):
     First costs are corrected by what the parts of runs took. What is best by them is run and learned from in turn,
     until that is the same placement ``SETTLED`` times more: a cost that was measured too low makes a placement look
     best, is measured again there, and is corrected. Runs on lanes on which subgraphs were not measured go before. What
-    this ends at and what it began with are then run in turn, and the latter is kept if it is faster beyond noise, or by
-    ``WORTH``. Where turns do not decide, the corrected costs do. Then, as in the paper, subgraphs are moved while the
-    whole model gets faster, by ``WORTH`` and beyond noise.
+    this ends at and what it began with are then run in turn, and the former is kept if it is faster beyond noise: costs
+    that were measured with noise prefer placements that are slower. Then, as in the paper, subgraphs are moved while
+    the whole model gets faster, by ``WORTH`` and beyond noise.
 
     Args:
         start: a candidate and its seconds.
@@ -239,7 +239,7 @@ class _Correction(Generic[M]):
         """What it ends at, and its seconds."""
         found = self._settled()
         if found is not self._best[0]:
-            self._keep_unless_slower(found)
+            self._keep_if_faster(found)
         left = 1 + MOST_MEASURED - len(self._made)
         kept = self._best[0].placed
         assert kept is not None
@@ -272,10 +272,10 @@ class _Correction(Generic[M]):
     def _may_be(self, placement: Placement) -> bool:
         return self._alone or len(set(placement.lanes)) > 1
 
-    def _keep_unless_slower(self, found: Candidate[M]) -> None:
+    def _keep_if_faster(self, found: Candidate[M]) -> None:
         low, middle, high = self._source.ratios(self._best[0], found)
         logger.info("%s: %.3f times as fast as before (%.3f to %.3f)", found.name, middle, low, high)
-        if high >= 1.0 and middle * WORTH >= 1.0:
+        if low >= 1.0:
             self._best = found, self._best[1] / middle
 
     def _is_worth_it(self, placement: Placement) -> bool:

@@ -39,6 +39,7 @@ from autotune.validation.reference_engine import reference_latency
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
+from schedules.template_sets import template_set
 from schedules.templates.instructions.llvm_target import features_of
 from tuning_logs.sql_store import TuningLog
 
@@ -56,8 +57,8 @@ model's own 30 MB, F(4,3) was timed at 184 µs and took 316 µs in the model, wh
 
 
 def has_bf16(target: Target) -> bool:
-    """Whether ``target`` has instructions that multiply bf16."""
-    return bool(BF16_FEATURES & features_of(target))
+    """Whether ``target`` has instructions that multiply bf16, as all GPUs have that kernels are built for."""
+    return template_set(target).half_native or bool(BF16_FEATURES & features_of(target))
 
 
 @dataclass(frozen=True)

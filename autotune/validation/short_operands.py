@@ -1,8 +1,8 @@
-"""A model whose products read rounded operands: what bf16 must cost, computed by ONNX Runtime in fp32.
+"""A model whose products read rounded operands: what 16 bits must cost, computed by ONNX Runtime in fp32.
 
-Before every chosen Conv, MatMul and Gemm its two operands go through bf16 and back; weights are rounded here. Two right
-programs differ in who else reads a rounded tensor: a product alone, or all that read the tensor, as where it lies in
-memory as bf16. Both are made.
+Before every chosen Conv, MatMul and Gemm its two operands go through bf16 or fp16 and back; weights are rounded here.
+Two right programs differ in who else reads a rounded tensor: a product alone, or all that read the tensor, as where it
+lies in memory as 16 bits. Both are made.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from autotune.options import Precision
 
 PRODUCTS = ("Conv", "MatMul", "Gemm")
 
-SHORT = "bfloat16"
-
 
 def product_nodes(model: onnx.ModelProto) -> list[NodeProto]:
     """The products of a simplified model, in the order in which ``Precision`` numbers them."""
@@ -29,7 +27,7 @@ def product_nodes(model: onnx.ModelProto) -> list[NodeProto]:
 
 
 class ShortOperands:
-    """Models like a given one with the operands of some products rounded to bf16. Every weight is rounded once.
+    """Models like a given one with the operands of some products rounded to 16 bits. Every weight is rounded once.
 
     Args:
         model: simplified, in fp32; it is not changed.
@@ -56,34 +54,35 @@ class ShortOperands:
         graph = copy.graph
         chosen = [node for number, node in enumerate(product_nodes(copy)) if number in precision]
         weights = {tensor.name: tensor for tensor in graph.initializer}
-        short = {name: f"{name}/bf16" for node in chosen for name in node.input[:2]}
+        short = {name: f"{name}/{precision.short}" for node in chosen for name in node.input[:2]}
         for name in short:
             if name in weights and weights[name].data_type == TensorProto.FLOAT:
-                graph.initializer.append(self._weight(weights[name], short[name]))
+                graph.initializer.append(self._weight(weights[name], short[name], precision.dtype))
         for node in graph.node if stored else chosen:
             for index, name in enumerate(node.input):
                 if name in short and (index < 2 or stored) and (name not in weights or node in chosen):
                     node.input[index] = short[name]
-        _insert_casts(graph, [name for name in short if name not in weights], short)
+        _insert_casts(graph, [name for name in short if name not in weights], short, precision.dtype)
         return light(copy, {**self._light.weights, **self._large})
 
-    def _weight(self, weight: TensorProto, name: str) -> TensorProto:
-        """``weight`` rounded, as the initialiser ``name``."""
+    def _weight(self, weight: TensorProto, name: str, dtype: str) -> TensorProto:
+        """``weight`` rounded to ``dtype``, as the initialiser ``name``."""
         if name not in self._rounded:
             given = self._light.weights.get(weight.name)
             array = numpy_helper.to_array(weight) if given is None else given
-            short = array.astype(numpy_type(SHORT)).astype(array.dtype)
+            short = array.astype(numpy_type(dtype)).astype(array.dtype)
             if given is not None:
                 self._large[name] = short
             self._rounded[name] = numpy_helper.from_array(short, name) if given is None else placeholder(name, weight)
         return self._rounded[name]
 
 
-def _insert_casts(graph: onnx.GraphProto, names: Collection[str], rounded: dict[str, str]) -> None:
+def _insert_casts(graph: onnx.GraphProto, names: Collection[str], rounded: dict[str, str], dtype: str) -> None:
     """Put the rounding of every tensor of ``names`` behind the node that makes it, or first for inputs."""
+    kind = TensorProto.DataType.Value(dtype.upper())
     casts = {
         name: [
-            helper.make_node("Cast", [name], [f"{name}/short"], to=TensorProto.BFLOAT16),
+            helper.make_node("Cast", [name], [f"{name}/short"], to=kind),
             helper.make_node("Cast", [f"{name}/short"], [rounded[name]], to=TensorProto.FLOAT),
         ]
         for name in names

@@ -1,5 +1,7 @@
 """``python -m research.gpu [MODEL…]``: with a GPU, build, check and time everything; a short table last.
 
+``--minutes 15`` runs everything that only a device can show instead, step by step (``research/gpu/steps.py``).
+
 For every model: ``tune run --target cuda`` within the budget (it verifies the outputs against ONNX Runtime), then
 MetaSchedule for the same wall time, then the artifact against both, PyTorch (eager with cuDNN and cuBLAS, and
 torch.compile) and ONNX Runtime's CUDA provider, as far as they are installed, in turn. Every engine's outputs are
@@ -27,11 +29,14 @@ from autotune.cli.arguments import parse_seconds
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
 from research.gpu import metaschedule
+from research.gpu.steps import run_steps
 from tests.models.catalog import cached
 
 MODELS = ("squeezenet", "resnet50", "vgg19", "encoder", "resnet50_b8", "encoder_b8")
 TOLERANCE = 2e-3
 """Largest error of an engine's outputs, as a share of the outputs' own size."""
+PRECISIONS = {"fp32": TOLERANCE, "tf32": 2e-2, "fp16": 2e-2, "bf16": 1e-1}
+"""Precision of the peers → such an error."""
 ROUNDS = 30
 SMOKE = "tiny_cnn"
 SMOKE_BUDGET = "10s"
@@ -40,10 +45,11 @@ PEERS = ("torch", "torch.compile", "torch.max-autotune", "onnxruntime", "metasch
 Run = Callable[[], Any]
 
 
-def tune(name: str, budget: str, out: Path) -> dict[str, Any]:
+def tune(name: str, budget: str, out: Path, *more: str) -> dict[str, Any]:
     """What ``tune run --json`` says, or why it failed."""
-    command = [sys.executable, "-m", "autotune", "run", str(cached(name)), "--target", "cuda", "--budget", budget]
-    command += ["--log", str(out / "tuning.db"), "--out", str(out / f"{name}.tuned"), "--json", "--quiet"]
+    command = [sys.executable, "-m", "autotune", "run", str(cached(name)), "--budget", budget]
+    command += [*(more or ("--target", "cuda")), "--log", str(out / "tuning.db"), "--out", str(out / f"{name}.tuned")]
+    command += ["--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return {"error": done.stderr.strip()[-300:] or f"exit code {done.returncode}"}
@@ -68,16 +74,17 @@ def onnxruntime_cuda(name: str, feed: dict[str, np.ndarray]) -> Run | None:
     return lambda: session.run(None, feed)
 
 
-def torch_engine(name: str, feed: dict[str, np.ndarray], mode: str) -> Run | None:
-    """PyTorch on the same graph: eager, or compiled in a mode of ``torch.compile``."""
+def torch_engine(name: str, feed: dict[str, np.ndarray], mode: str, precision: str = "fp32") -> Run | None:
+    """PyTorch on the same graph: eager, or compiled in a mode of ``torch.compile``; of ``PRECISIONS``."""
     try:
         import torch
 
         from research.gpu.torch_model import OnnxModule
     except ImportError:
         return None
-    torch.backends.cuda.matmul.allow_tf32 = False  # equal precision
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"  # equal precision
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    short = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     torch.backends.cudnn.benchmark = True
     module = OnnxModule(simplify(load_model(cached(name), {}))).cuda().eval()
     arrays = [torch.from_numpy(array) for array in feed.values()]
@@ -85,23 +92,24 @@ def torch_engine(name: str, feed: dict[str, np.ndarray], mode: str) -> Run | Non
     call: Any = torch.compile(module, mode=mode) if mode else module
 
     def run() -> Any:
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast("cuda", dtype=short, enabled=short is not None):
             result = call(*(array.cuda(non_blocking=True) for array in arrays))
-            return result.cpu() if hasattr(result, "cpu") else [part.cpu() for part in result]
+            parts = [result] if hasattr(result, "cpu") else result
+            return [part.float().cpu() for part in parts]
 
     return run
 
 
 def engines_of(
-    name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray], peers: Sequence[str]
+    name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray], peers: Sequence[str], precision: str = "fp32"
 ) -> tuple[dict[str, Run], list[str]]:
     """Every engine that can be made, and why others cannot."""
     found: dict[str, Run] = {"ours": ours(out / f"{name}.tuned", feed)}
     missing: list[str] = []
     makers: dict[str, Callable[[], Run | None]] = {
-        "torch": lambda: torch_engine(name, feed, ""),
-        "torch.compile": lambda: torch_engine(name, feed, "reduce-overhead"),
-        "torch.max-autotune": lambda: torch_engine(name, feed, "max-autotune"),
+        "torch": lambda: torch_engine(name, feed, "", precision),
+        "torch.compile": lambda: torch_engine(name, feed, "reduce-overhead", precision),
+        "torch.max-autotune": lambda: torch_engine(name, feed, "max-autotune", precision),
         "onnxruntime": lambda: onnxruntime_cuda(name, feed),
         "metaschedule": lambda: metaschedule_engine(name, out, budget_s, feed),
     }
@@ -127,8 +135,8 @@ def metaschedule_engine(name: str, out: Path, budget_s: float, feed: dict[str, n
     return metaschedule.engine(cached(name), folder, "cuda", feed)
 
 
-def different(engines: dict[str, Run]) -> dict[str, float]:
-    """Engine → largest error against ours, of those beyond ``TOLERANCE``."""
+def different(engines: dict[str, Run], tolerance: float = TOLERANCE) -> dict[str, float]:
+    """Engine → largest error against ours, of those beyond ``tolerance``."""
     mine = [np.asarray(array, np.float64) for array in engines["ours"]()]
     found = {}
     for name, run in engines.items():
@@ -138,7 +146,7 @@ def different(engines: dict[str, Run]) -> dict[str, float]:
             float(np.abs(np.asarray(b, np.float64) - a).max() / max(np.abs(a).max(), 1e-30))
             for a, b in zip(mine, theirs, strict=True)
         ]
-        if max(errors) > TOLERANCE:
+        if max(errors) > tolerance:
             found[name] = max(errors)
     return found
 
@@ -157,16 +165,19 @@ def race(engines: dict[str, Run]) -> dict[str, float]:
     return {name: statistics.median(series) * 1e3 for name, series in times.items()}
 
 
-def measure(name: str, budget: str, out: Path, peers: Sequence[str]) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": name, "tuned": tune(name, budget, out)}
+def measure(name: str, budget: str, out: Path, peers: Sequence[str], precision: str = "fp32") -> dict[str, Any]:
+    """A row of the table; with ``tf32`` ours compute in fp32, since they know no other precision of 32 bits."""
+    own = "fp32" if precision == "tf32" else precision
+    tuned = tune(name, budget, out, "--target", "cuda", "--precision", own)
+    row: dict[str, Any] = {"model": name, "precision": precision, "tuned": tuned}
     if "error" in row["tuned"]:
         return row
     from autotune.artifact.directory import read_artifact
     from autotune.validation.verify import random_inputs
 
     feed = random_inputs(read_artifact(out / f"{name}.tuned").inputs, 0)
-    engines, row["missing"] = engines_of(name, out, parse_seconds(budget), feed, peers)
-    row["different"] = different(engines)
+    engines, row["missing"] = engines_of(name, out, parse_seconds(budget), feed, peers, precision)
+    row["different"] = different(engines, PRECISIONS[precision])
     row["ms"] = race(engines)
     return row
 
@@ -191,19 +202,26 @@ def main() -> int:
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--budget", default="5m", help="tuning time of each model")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="whom to time beside; default all")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of all engines")
+    parser.add_argument(
+        "--minutes", type=float, help="run the steps that only a device can show, for at most that long"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     arguments = parser.parse_args()
     if not tvm.cuda(0).exist:
         print("no CUDA device can be used here, so there is nothing to measure; run this on a machine with a GPU")
         return 1
     arguments.out.mkdir(parents=True, exist_ok=True)
-    smoke = tune(SMOKE, SMOKE_BUDGET, arguments.out)
-    print("smoke test:", smoke.get("error") or smoke["verified"], flush=True)
-    if "error" in smoke:
-        return 1
+    if arguments.minutes:
+        return run_steps(arguments.out / "steps", 60 * arguments.minutes)
+    if not (arguments.out / f"{SMOKE}.tuned").exists():
+        smoke = tune(SMOKE, SMOKE_BUDGET, arguments.out)
+        print("smoke test:", smoke.get("error") or smoke["verified"], flush=True)
+        if "error" in smoke:
+            return 1
     rows = []
     for name in arguments.models:
-        rows.append(measure(name, arguments.budget, arguments.out, arguments.peers))
+        rows.append(measure(name, arguments.budget, arguments.out, arguments.peers, arguments.precision))
         print(json.dumps(rows[-1]), flush=True)
         (arguments.out / "gpu.json").write_text(json.dumps(rows, indent=1))
     command = [sys.executable, "-m", "autotune", "log", "export", str(arguments.out / "records.jsonl")]

@@ -59,7 +59,8 @@ class OnnxModule(torch.nn.Module):
                 raise NotImplementedError(f"the PyTorch peer does not know operator {op}")
             given = [self._of(name, values) for name in inputs]
             numbers = [self._numbers.get(name, []) for name in inputs]
-            values[outputs[0]] = OPERATORS[op](given, attributes, numbers)
+            made = OPERATORS[op](given, attributes, numbers)
+            values.update(zip(outputs, made if isinstance(made, tuple) else (made,), strict=False))
         return [values[name] for name in self._outputs]
 
     def _of(self, name: str, values: dict[str, Tensor]) -> Tensor | None:
@@ -149,6 +150,36 @@ def _batch_norm(given: list[Any], attributes: Attributes, _: list[list[int]]) ->
     return functional.batch_norm(x, mean, variance, scale, bias, eps=attributes.get("epsilon", 1e-5))
 
 
+GATES = {"lstm": [0, 2, 3, 1], "gru": [1, 0, 2]}
+"""ONNX's places of the gates in PyTorch's order: i, o, f, c → i, f, c, o; and z, r, n → r, z, n."""
+
+
+def _recurrent(kind: str, given: list[Any], attributes: Attributes) -> tuple[Tensor, ...]:
+    """All states (steps, directions, batch, hidden) and the last ones of a layer, by cuDNN where it is installed."""
+    x, w, r, bias, _, *states = [*given, *[None] * (7 - len(given))]
+    direction = attributes.get("direction", b"forward").decode()
+    if direction == "reverse" or (kind == "gru" and not attributes.get("linear_before_reset", 0)):
+        raise NotImplementedError(f"the PyTorch peer does not know a {direction} {kind} of this form")
+    count, order = w.shape[0], GATES[kind]
+    hidden = w.shape[1] // len(order)
+
+    def sorted_gates(rows: Tensor) -> Tensor:
+        return torch.cat([rows[gate * hidden : (gate + 1) * hidden] for gate in order]).contiguous()
+
+    bias = torch.zeros(count, 2 * w.shape[1], dtype=w.dtype, device=w.device) if bias is None else bias
+    weights = [sorted_gates(part) for d in range(count) for part in (w[d], r[d], *bias[d].reshape(2, -1))]
+    zero = torch.zeros(count, x.shape[1], hidden, dtype=x.dtype, device=x.device)
+    begin = [zero if state is None else state for state in states[: 2 if kind == "lstm" else 1]]
+    run = torch.lstm if kind == "lstm" else torch.gru
+    made, *last = run(x, begin if kind == "lstm" else begin[0], weights, True, 1, 0.0, False, count == 2, False)
+    return made.reshape(*made.shape[:2], count, hidden).transpose(1, 2), *last
+
+
+def _squeeze(given: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
+    axes = list(attributes["axes"]) if "axes" in attributes else numbers[1] if len(numbers) > 1 else None
+    return given[0].squeeze() if axes is None else given[0].squeeze(tuple(axes))
+
+
 def _sum(given: list[Any]) -> Tensor:
     total = given[0]
     for other in given[1:]:
@@ -156,7 +187,8 @@ def _sum(given: list[Any]) -> Tensor:
     return total
 
 
-OPERATORS: dict[str, Callable[[list[Any], Attributes, list[list[int]]], Tensor]] = {
+OPERATORS: dict[str, Callable[[list[Any], Attributes, list[list[int]]], Tensor | tuple[Tensor, ...]]] = {
+    "Abs": lambda x, a, n: torch.abs(x[0]),
     "Add": lambda x, a, n: x[0] + x[1],
     "AveragePool": _average_pool,
     "BatchNormalization": _batch_norm,
@@ -170,11 +202,13 @@ OPERATORS: dict[str, Callable[[list[Any], Attributes, list[list[int]]], Tensor]]
     "Flatten": lambda x, a, n: x[0].flatten(a.get("axis", 1)),
     "Gelu": lambda x, a, n: functional.gelu(x[0], approximate=a.get("approximate", b"none").decode()),
     "Gemm": _gemm,
+    "GRU": lambda x, a, n: _recurrent("gru", x, a),
     "GlobalAveragePool": lambda x, a, n: x[0].mean((2, 3), keepdim=True),
     "Identity": lambda x, a, n: x[0],
     "LRN": lambda x, a, n: functional.local_response_norm(
         x[0], a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0)
     ),
+    "LSTM": lambda x, a, n: _recurrent("lstm", x, a),
     "LayerNormalization": _norm,
     "MatMul": lambda x, a, n: x[0] @ x[1],
     "MaxPool": _max_pool,
@@ -186,6 +220,7 @@ OPERATORS: dict[str, Callable[[list[Any], Attributes, list[list[int]]], Tensor]]
     "Sigmoid": lambda x, a, n: torch.sigmoid(x[0]),
     "Softmax": lambda x, a, n: torch.softmax(x[0], a.get("axis", -1)),
     "Sqrt": lambda x, a, n: torch.sqrt(x[0]),
+    "Squeeze": _squeeze,
     "Sub": lambda x, a, n: x[0] - x[1],
     "Sum": lambda x, a, n: _sum(x),
     "Tanh": lambda x, a, n: torch.tanh(x[0]),

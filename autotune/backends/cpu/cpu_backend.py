@@ -52,6 +52,11 @@ class CpuBackend:
                 f"kernels for {options.target.mcpu or options.target.isa} cannot run on this machine; give --no-device "
                 "to build without measuring"
             )
+        if options.precision.startswith("fp16"):
+            raise UsageError(
+                f"--precision {options.precision}: CPU kernels have no products of float16; choose bf16 or "
+                "--target cuda"
+            )
 
     def check_program(self, model: str, program: Program) -> None:
         """Implement ``Backend.check_program``: every program has kernels for a CPU."""

@@ -27,6 +27,7 @@ from schedules.errors import ArtifactError, ModelError, UsageError
 from schedules.lower import is_scheduled, load_program, lower
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
+from schedules.templates.cuda.cuda_recurrent import OP as RECURRENT
 
 DEVICE = "cuda:0"
 
@@ -57,12 +58,16 @@ class CudaBackend:
         check_nvrtc()
 
     def check_program(self, model: str, program: Program) -> None:
-        """Implement ``Backend.check_program``: recurrences that are one kernel for all steps are for CPUs."""
-        scheduled = [task.name for task in program.tasks if is_scheduled(load_program(program.programs[task.key]))]
-        if scheduled:
+        """Implement ``Backend.check_program``: kernels that are scheduled by hand are for CPUs, but for recurrences."""
+        by_hand = (
+            task.name
+            for task in program.tasks
+            if task.template != RECURRENT and is_scheduled(load_program(program.programs[task.key]))
+        )
+        if found := next(by_hand, None):
             raise ModelError(
-                f"{model} has recurrences that are one kernel for all steps ({scheduled[0]}), which is for CPUs "
-                "only; tune it with --target host, or with --lanes cpu,cuda:0, which leaves them to the CPU"
+                f"{model} has a kernel that is written for CPUs only ({found}); tune it with --target host, or with "
+                "--lanes cpu,cuda:0, which leaves it to the CPU"
             )
 
     def lanes(self, options: Options, target: Target) -> tuple[Lane, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from dataclasses import dataclass
+from operator import attrgetter
 
 import tvm
 import tvm_ffi
@@ -27,10 +29,14 @@ _BUILD = importlib.import_module("tvm.tirx.build")  # ``tvm.tirx.build`` itself 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: the kernel's names of its buffers, blocks and threads."""
+    """One kernel launch.
+
+    Attributes:
+        arguments: the kernel's names of its buffers, and the values of its numbers.
+    """
 
     kernel: str
-    arguments: tuple[str, ...]
+    arguments: tuple[str | int, ...]
     blocks: tuple[int, int, int]
     threads: tuple[int, int, int]
 
@@ -53,7 +59,9 @@ class CudaProgram:
 def cuda_source(sch: s_tir.Schedule, target: Target) -> str:
     """The CUDA source of a schedule, its launches as comments before it."""
     program = cuda_program(sch, target)
-    launches = "".join(f"// {launch}\n" for launch in program.launches)
+    alike = itertools.groupby(program.launches, attrgetter("kernel", "blocks", "threads"))
+    counted = [(first, 1 + len(list(others))) for first, others in ((next(run), run) for _, run in alike)]
+    launches = "".join(f"// {first}{f', {count} in a row' * (count > 1)}\n" for first, count in counted)
     return f"{launches}{program.source[program.source.index(KERNELS) :].rstrip()}\n"
 
 
@@ -91,9 +99,9 @@ def _generated(device: tvm.IRModule, native: tvm.target.Target) -> str:
 
 
 def _launches(host: tvm.IRModule, device: tvm.IRModule) -> tuple[Launch, ...]:
-    """Every launch in the host code, in order: a call of the kernel's name, its buffers and the extents of its axes."""
+    """Return the launches of the host code, in order: calls of a kernel's name, its arguments and extents."""
     calls: list[Call] = []
-    for func in host.functions.values():
+    for func in _flat(host).functions.values():
         tvm_ffi.structural_walk(func.body, (Call, calls.append))  # append returns None, which means: go on
     kernels = {str(func.attrs["global_symbol"]): func for func in device.functions.values()}
     found = []
@@ -102,10 +110,24 @@ def _launches(host: tvm.IRModule, device: tvm.IRModule) -> tuple[Launch, ...]:
         if name not in kernels:
             continue
         tags = [str(tag) for tag in kernels[name].attrs["tirx.kernel_launch_params"] if str(tag) in AXES]
-        buffers = tuple(param.name.removesuffix("_ptr") for param in kernels[name].params)
-        numbers = [int(value) for value in list(call.args)[1 + len(buffers) :]]
+        params, given = kernels[name].params, list(call.args)[1:]
+        arguments = tuple(
+            int(value) if isinstance(value, tirx.IntImm) else param.name.removesuffix("_ptr")
+            for param, value in zip(params, given, strict=False)
+        )
+        numbers = [int(value) for value in given[len(params) :]]
         extents = dict(zip(tags, numbers, strict=False))  # dynamic shared memory may come behind
         shape = [extents.get(axis, 1) for axis in AXES]
-        found.append(Launch(name, buffers, (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])))
+        found.append(Launch(name, arguments, (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])))
     check(found, "no kernel is launched")
     return tuple(found)
+
+
+def _flat(host: tvm.IRModule) -> tvm.IRModule:
+    """The host code with its loops of launches unrolled."""
+
+    def unrolled(loop: tirx.For) -> tirx.For:
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.UNROLLED, loop.body)
+
+    found = {name: tvm_ffi.structural_map(func, (tirx.For, unrolled)) for name, func in host.functions.items()}
+    return tvm.transform.Sequential([tirx.transform.UnrollLoop(), tirx.transform.StmtSimplify()])(tvm.IRModule(found))

@@ -15,6 +15,7 @@ from autotune.importer.layouts.layout_agnostic import BINARY, SHARED_RULES, STRI
 from autotune.importer.layouts.packing import Array, Shape
 from autotune.importer.layouts.products import product
 from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
+from schedules.templates.common.windows import Window
 from schedules.templates.cuda.cuda_computes import convolution as conv_te
 from schedules.templates.cuda.cuda_computes import dense as dense_te
 from schedules.templates.cuda.cuda_computes import depthwise as depthwise_te
@@ -36,11 +37,14 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     image = layouts.native(found.value)
     if found.is_depthwise:
         packed = layouts.constant(weight[:, 0].transpose(1, 2, 0))
-        return Value(shape, native=layouts.emit_anchor("depthwise", depthwise_te, image, packed, *found.geometry))
+        made = layouts.emit_anchor("depthwise", depthwise_te, image, packed, *found.geometry, str(call.ty.dtype))
+        return Value(shape, native=made)
     out_channels, per_group, kh, kw = weight.shape
     grouped = weight.reshape(groups, out_channels // groups, per_group, kh, kw).transpose(0, 3, 4, 2, 1)
     packed = layouts.constant(grouped.reshape(groups, kh * kw * per_group, out_channels // groups))
-    out = layouts.emit_anchor("conv2d", conv_te, image, packed, (kh, kw), *found.geometry, groups)
+    out = layouts.emit_anchor(
+        "conv2d", conv_te, image, packed, Window((kh, kw), *found.geometry), groups, str(call.ty.dtype)
+    )
     return Value(shape, native=out)
 
 
@@ -50,9 +54,10 @@ def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Va
     if str(call.ty.dtype) not in FLOATS or left is None:
         return None
     if weight is not None and weight.ndim == 2 and len(left.shape) >= 2:
-        out = layouts.emit_anchor("dense", dense_te, layouts.plain(left), layouts.constant(weight))
+        out = layouts.emit_anchor("dense", dense_te, layouts.plain(left), layouts.constant(weight), str(call.ty.dtype))
         return Value(shape, plain=out)
-    return product(layouts, call, shape, lambda *operands: layouts.emit_anchor("product", product_te, *operands))
+    dtype = str(call.ty.dtype)
+    return product(layouts, call, shape, lambda *operands: layouts.emit_anchor("product", product_te, *operands, dtype))
 
 
 def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:

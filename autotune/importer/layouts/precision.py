@@ -1,4 +1,4 @@
-"""Which tensors of a program are bfloat16: a type is assigned to every tensor, before layouts are.
+"""Which tensors of a program are bfloat16 or float16: a type is assigned to every tensor, before layouts are.
 
 A *product* is a convolution or a product of matrices of fp32 tensors. One that is chosen reads bf16 operands and adds
 up in fp32:
@@ -24,10 +24,10 @@ from tvm.ir import GenericConst, GlobalVar, IRModule
 from autotune.host.dtypes import numpy_type
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
 from autotune.importer.layouts.tensor_layouts import operator_name, variables_read
-from autotune.options import Precision
+from autotune.options import SHORT_TYPES, Precision
 from schedules.errors import UsageError
 
-SHORT, LONG = "bfloat16", "float32"
+LONG = "float32"
 
 PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
 
@@ -68,7 +68,7 @@ def assign_types(module: IRModule, precision: Precision) -> IRModule:
     if largest and largest >= len(found):
         raise UsageError(f"--precision {precision}: names product {largest} of {len(found)}; they are numbered from 0")
     chosen = {call for number, call in enumerate(found) if number in precision}
-    return _Assignment(module, chosen).module() if chosen else module
+    return _Assignment(module, chosen, precision.dtype).module() if chosen else module
 
 
 def _name(expr: relax.Expr) -> str:
@@ -105,11 +105,13 @@ class _Assignment:
 
     Attributes:
         old: the program; only its ``main`` changes.
-        chosen: products that read bf16.
+        chosen: products that read operands of 16 bits.
+        short: TVM's name of that type; ``bf16`` below stands for either.
     """
 
     old: IRModule
     chosen: set[relax.Call]
+    short: str
     builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
     tensors: dict[relax.Var, _Tensor] = field(default_factory=dict)
     kernels: dict[GlobalVar, GlobalVar] = field(default_factory=dict)
@@ -170,7 +172,7 @@ class _Assignment:
             read = self._in_registers if _name(expr) in IN_REGISTERS else self._long
             made = _Tensor(long=self.builder.emit(self._rebuilt(expr, read)))
         if var in self._stored_short:
-            made.short = self.builder.emit(relax.op.astype(made.long, SHORT))
+            made.short = self.builder.emit(relax.op.astype(made.long, self.short))
         return made
 
     def _rebuilt(self, expr: relax.Expr, read: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
@@ -205,25 +207,26 @@ class _Assignment:
         """The tensor as bf16; one that exists as fp32 only, an input of the model say, is cast once."""
         if isinstance(expr, GenericConst):
             array = np.asarray(expr.value.numpy())
-            return relax.const(array.astype(numpy_type(SHORT)), SHORT) if str(array.dtype) == LONG else expr
+            return relax.const(array.astype(numpy_type(self.short)), self.short) if str(array.dtype) == LONG else expr
         if not isinstance(expr, relax.Var) or not _is_long(expr.ty):
             return self._long(expr)
         tensor = self.tensors[expr]
         if tensor.short is None:
-            tensor.short = self.builder.emit(relax.op.astype(tensor.long, SHORT))
+            tensor.short = self.builder.emit(relax.op.astype(tensor.long, self.short))
         return tensor.short
 
 
 def mean_in_long(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """The kernel of ``relax.mean``: of bf16 numbers the sum is fp32. A rule of ``relax.transform.LegalizeOps``."""
-    if str(call.args[0].ty.dtype) != SHORT:
+    """The kernel of ``relax.mean``: of 16-bit numbers the sum is fp32. A rule of ``relax.transform.LegalizeOps``."""
+    short = str(call.args[0].ty.dtype)
+    if short not in SHORT_TYPES.values():
         return call.op.get_attr("FLegalize")(builder, call)
 
     def average(data: te.Tensor) -> te.Tensor:
         axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
         total = topi.sum(topi.cast(data, LONG), axes, bool(call.attrs.keepdims))
         share = math.prod(int(size) for size in total.shape) / math.prod(int(size) for size in data.shape)
-        return topi.cast(topi.multiply(total, tirx.const(share, LONG)), SHORT)
+        return topi.cast(topi.multiply(total, tirx.const(share, LONG)), short)
 
     return builder.call_te(average, call.args[0], primfunc_name_hint="mean")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import tvm_ffi
@@ -39,14 +39,11 @@ class SketchTemplate(OneAlgorithm[Program]):
     Attributes:
         name, version: as a template's.
         probe: a common machine on which a function is tried before it is claimed.
-        limited: whether the target may refuse a program that TVM's rules write. Then only guesses that it accepts are
-            initial configs, and one of them is enough to claim a function; else the first guess decides.
     """
 
     name: str
     version: int
     probe: Target
-    limited: bool
 
     @abstractmethod
     def expand(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -57,18 +54,17 @@ class SketchTemplate(OneAlgorithm[Program]):
         """What the rules for this kind of target write for ``func``: the same in every process."""
 
     def match(self, func: tirx.PrimFunc) -> Program | None:
-        """``func`` around its last block, if any block reduces, the rules draw a number and guesses apply."""
+        """``func`` around its last block, if any block reduces, the rules draw a number and the first guess applies."""
         blocks = blocks_in_order(func)
         if not any(extents(block, REDUCE) for block in blocks):
             return None
-        applies = _applicable(self, tvm_ffi.StructuralKey(func), self.probe)
+        applies = _applies(self, tvm_ffi.StructuralKey(func), self.probe)
         return Program(**vars(about_last(blocks, parameter_shapes(func))), func=func) if applies else None
 
     def space(self, anchor: Program, target: Target) -> Space:
         """Which sketch, and every number that the sketches draw."""
         key = tvm_ffi.StructuralKey(anchor.func)
-        space = _design(self, key, target).space(self.name, self.version)
-        return replace(space, initial=_applicable(self, key, target)) if self.limited else space
+        return _design(self, key, target).space(self.name, self.version)
 
     def apply(self, sch: s_tir.Schedule, anchor: Program, config: Config, target: Target) -> None:
         """Replay the config's sketch on ``sch`` with its numbers, then TVM's own finishing steps."""
@@ -82,22 +78,15 @@ def _design(template: SketchTemplate, func: tvm_ffi.StructuralKey, target: Targe
 
 
 @lru_cache(maxsize=256)
-def _applicable(template: SketchTemplate, func: tvm_ffi.StructuralKey, target: Target) -> tuple[Config, ...]:
-    """The guesses that apply, the first one only where the target is not ``limited``; none if the rules do not fit."""
-    valid: list[Config] = []
+def _applies(template: SketchTemplate, func: tvm_ffi.StructuralKey, target: Target) -> bool:
+    """Whether the rules fit, draw a number, and the first guess applies."""
     try:
         found = _design(template, func, target)
         if not found.usable or not any(found.samples):
-            return ()
-        guesses = found.space(template.name, template.version).initial
+            return False
+        first = found.space(template.name, template.version).initial[0]
+        found.apply(s_tir.Schedule(template.expand(func.key)), first)
     except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
         logger.debug("TVM's rules do not fit a function: %s", error)
-        return ()
-    for config in guesses if template.limited else guesses[:1]:
-        try:
-            found.apply(s_tir.Schedule(template.expand(func.key)), config)
-        except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
-            logger.debug("%s does not apply: %s", config.to_json(), error)
-        else:
-            valid.append(config)
-    return tuple(valid)
+        return False
+    return True

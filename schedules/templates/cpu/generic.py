@@ -39,7 +39,6 @@ class GenericTemplate(SketchTemplate):
     name = OP
     version = 1
     probe = Target(kind="llvm", isa="avx2", threads=2)
-    limited = False
 
     def match(self, func: tirx.PrimFunc) -> Program | None:
         """Implement ``SketchTemplate.match``, of functions that are worth it."""

@@ -59,7 +59,7 @@ SCHEDULED = "tune.scheduled"
 """Attribute of functions that are scheduled as they stand."""
 
 
-def _walk(steps: int, backwards: bool) -> tuple[int, int, int, int]:
+def walk_rows(steps: int, backwards: bool) -> tuple[int, int, int, int]:
     """The walk over the steps: (row of the initial state, first step, step increment, written row minus step)."""
     return (steps, steps - 1, -1, 0) if backwards else (0, 0, 1, 1)
 
@@ -73,7 +73,8 @@ def _groups_of(chunks: int, groups: int) -> tuple[int, int]:
 BACKWARDS = " backwards"
 
 
-def _label(kind: str, backwards: bool) -> str:
+def label_of(kind: str, backwards: bool) -> str:
+    """The value of ``SCHEDULED`` for a kernel of this module."""
     return kind + (BACKWARDS if backwards else "")
 
 
@@ -132,7 +133,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
     """
     chunks = hidden // UNITS
     groups, each = _groups_of(chunks, groups)
-    start, first, sign, row = _walk(steps, backwards)
+    start, first, sign, row = walk_rows(steps, backwards)
 
     @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
@@ -178,7 +179,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
                                         acc[2 + p, u]
                                     ) * T.tanh(out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u])
 
-    return kernel.with_attr(SCHEDULED, _label("lstm", backwards)).with_attr("op_pattern", 8)
+    return kernel.with_attr(SCHEDULED, label_of("lstm", backwards)).with_attr("op_pattern", 8)
 
 
 def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0) -> tirx.PrimFunc:
@@ -196,7 +197,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
     chunks = hidden // UNITS
     groups, each = _groups_of(chunks, groups)
     vectors = 3 * UNITS // LANES
-    start, first, sign, row = _walk(steps, backwards)
+    start, first, sign, row = walk_rows(steps, backwards)
 
     @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
@@ -245,7 +246,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
                                         * (out[0, start + sign * t, b, chunk * UNITS + p * LANES + u] - acc[4 + p, u])
                                     )
 
-    return kernel.with_attr(SCHEDULED, _label("gru", backwards)).with_attr("op_pattern", 8)
+    return kernel.with_attr(SCHEDULED, label_of("gru", backwards)).with_attr("op_pattern", 8)
 
 
 MAKERS = {"lstm": lstm_steps, "gru": gru_steps}

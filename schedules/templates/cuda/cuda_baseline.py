@@ -12,6 +12,7 @@ from tvm import s_tir, tirx
 from schedules.errors import check
 from schedules.target import Target
 from schedules.templates.common.structure import axis_loops, blocks_in_order
+from schedules.templates.cuda.cuda_recurrent_steps import untuned, walk_of
 from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
 
 THREADS = 128
@@ -23,6 +24,9 @@ def cuda_baseline(func: tirx.PrimFunc, _target: Target) -> s_tir.Schedule:
     Raises:
         ScheduleError: if a stage is no nest of loops around one block, as sorting is written.
     """
+    layer = walk_of(func)
+    if layer is not None:
+        return s_tir.Schedule(untuned(layer).with_attr("global_symbol", "main"))
     sch = s_tir.Schedule(func)
     for name in inline_all(sch):
         block = sch.get_sblock(name)

@@ -26,36 +26,31 @@ AXES = ("b", "y", "x", "c")
 CHANNELS_LAST = ImageLayout(spatial=1, axes=AXES, padded_axes=AXES, block="window", anchor=WINDOW, sum_dtype="float32")
 
 
-def dense(x: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """x (…, k), weight (k, n) → (…, n)."""
+def dense(x: te.Tensor, weight: te.Tensor, dtype: str = "") -> te.Tensor:
+    """x (…, k), weight (k, n) → (…, n) of ``dtype``, by default that of x."""
     depth, columns = (int(size) for size in weight.shape)
     lead = [int(size) for size in x.shape[:-1]]
     count = math.prod(lead)
     rows = te.compute((1, count, depth), lambda _, m, k: x[(*_unflattened(m, lead), k)], name="rows")
     cols = te.compute((1, depth, columns), lambda _, k, n: weight[k, n], name="columns")
     out = _gemm(rows, cols, "k", "n")
-    return _view((*lead, columns), lambda *at: out[0, _flattened(at[:-1], lead), at[-1]], x.dtype)
+    return _view((*lead, columns), lambda *at: out[0, _flattened(at[:-1], lead), at[-1]], dtype or x.dtype)
 
 
 def convolution(
     data: te.Tensor,
     weight: te.Tensor,
-    kernel: tuple[int, int],
-    strides: tuple[int, int],
-    padding: Pads,
-    dilation: tuple[int, int],
+    window: Window,
     groups: int,
+    dtype: str = "",
 ) -> te.Tensor:
-    """data (b, h, w, C), weight (groups, kh·kw·C/groups, O/groups) → (b, oh, ow, O).
-
-    Args:
-        padding: top, left, bottom, right.
-    """
+    """data (b, h, w, C), weight (groups, kh·kw·C/groups, O/groups) → (b, oh, ow, O) of ``dtype``, by default data's."""
+    kernel, strides, padding, dilation = window.size, window.strides, window.padding, window.dilation
     top, left, _, _ = padding
     batch, height, width, channels = (int(size) for size in data.shape)
     per_group = channels // groups
     _, depth, outputs = (int(size) for size in weight.shape)
-    oh, ow = Window(kernel, strides, padding, dilation).output_size(height, width)
+    oh, ow = window.output_size(height, width)
 
     def element(g: tirx.Var, m: tirx.Var, k: tirx.Var) -> tirx.Expr:
         channel, tap = tirx.floormod(k, per_group), tirx.floordiv(k, per_group)
@@ -73,16 +68,20 @@ def convolution(
     out = _gemm(rows, cols, "k" if per_group > 1 else "m", "n", per_group)
     shape = (batch, oh, ow, groups * outputs)
     if groups == 1:
-        return _view(shape, lambda b, y, x, c: out[0, (b * oh + y) * ow + x, c], data.dtype)
+        return _view(shape, lambda b, y, x, c: out[0, (b * oh + y) * ow + x, c], dtype or data.dtype)
     return _view(
         shape,
         lambda b, y, x, c: out[tirx.floordiv(c, outputs), (b * oh + y) * ow + x, tirx.floormod(c, outputs)],
-        data.dtype,
+        dtype or data.dtype,
     )
 
 
-def product(x: te.Tensor, y: te.Tensor, equation: str) -> te.Tensor:
-    """Batched product of two activations, such as ``bmhk,bnhk->bhmn``: letters m, n, k, all others batch."""
+def product(x: te.Tensor, y: te.Tensor, equation: str, dtype: str = "") -> te.Tensor:
+    """Batched product of two activations, such as ``bmhk,bnhk->bhmn``: letters m, n, k, all others batch.
+
+    Args:
+        dtype: of the result; by default that of x.
+    """
     inputs, result = equation.split("->")
     left, right = inputs.split(",")
     sizes = {
@@ -105,13 +104,22 @@ def product(x: te.Tensor, y: te.Tensor, equation: str) -> te.Tensor:
         named = dict(zip(result, at, strict=True))
         return out[_flattened([named[letter] for letter in batch], lead), named["m"], named["n"]]
 
-    return _view(tuple(sizes[letter] for letter in result), element, x.dtype)
+    return _view(tuple(sizes[letter] for letter in result), element, dtype or x.dtype)
 
 
 def depthwise(
-    data: te.Tensor, weight: te.Tensor, strides: tuple[int, int], padding: Pads, dilation: tuple[int, int]
+    data: te.Tensor,
+    weight: te.Tensor,
+    strides: tuple[int, int],
+    padding: Pads,
+    dilation: tuple[int, int],
+    dtype: str = "",
 ) -> te.Tensor:
-    """data (b, h, w, C), weight (kh, kw, C) → (b, oh, ow, C); every channel has a filter of its own."""
+    """data (b, h, w, C), weight (kh, kw, C) → (b, oh, ow, C); every channel has a filter of its own.
+
+    Args:
+        dtype: of the result; by default that of ``data``.
+    """
     batch, height, width, channels = (int(size) for size in data.shape)
     window = Window((int(weight.shape[0]), int(weight.shape[1])), strides, padding, dilation)
     size = window.output_size(height, width)
@@ -127,7 +135,8 @@ def depthwise(
         name="window",
         attrs={"tune.anchor": WINDOW},
     )
-    return out if data.dtype == "float32" else _view(out.shape, lambda *at: out[at], data.dtype)
+    wanted = dtype or data.dtype
+    return out if wanted == "float32" else _view(out.shape, lambda *at: out[at], wanted)
 
 
 def pool2d(data: te.Tensor, pooling: Pooling) -> te.Tensor:

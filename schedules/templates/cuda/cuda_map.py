@@ -25,8 +25,10 @@ from schedules.templates.common.structure import (
     Anchor,
     blocks_in_order,
     extents,
+    find_anchor,
     parameter_shapes,
 )
+from schedules.templates.cuda.cuda_computes import GEMM
 from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
 from schedules.templates.template import OneAlgorithm
 
@@ -42,7 +44,12 @@ class CudaMapTemplate(OneAlgorithm[Anchor]):
     version = 1
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The last stage, if all others can be inlined or are one short reduction that it reads element by element."""
+        """The last stage, if all others can be inlined or are one short reduction that it reads element by element.
+
+        Products are left to others: those with few outputs deserve several threads for each sum.
+        """
+        if find_anchor(func, GEMM) is not None:
+            return None
         sch = s_tir.Schedule(func)
         names = inline_all(sch)
         blocks = {block.name_hint: block for block in blocks_in_order(sch.mod["main"])}

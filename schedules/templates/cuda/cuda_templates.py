@@ -7,8 +7,9 @@ import tvm
 from schedules.target import Target
 from schedules.templates.cuda.cuda_baseline import cuda_baseline
 from schedules.templates.cuda.cuda_gemm import CudaGemmTemplate
-from schedules.templates.cuda.cuda_generic import CudaGenericTemplate
 from schedules.templates.cuda.cuda_map import CudaMapTemplate
+from schedules.templates.cuda.cuda_recurrent import CudaRecurrentTemplate
+from schedules.templates.cuda.cuda_reduce import CudaReduceTemplate
 from schedules.templates.cuda.cuda_rows import CudaRowsTemplate
 from schedules.templates.cuda.cuda_structure import named
 from schedules.templates.cuda.cuda_tensor import CudaTensorTemplate
@@ -22,11 +23,12 @@ def _tvm_target(target: Target) -> tvm.target.Target:
 CUDA_TEMPLATES = TemplateSet(
     kind="cuda",
     templates=(
+        CudaRecurrentTemplate(),
         CudaGemmTemplate(),
         CudaTensorTemplate(),
         CudaMapTemplate(),
         CudaRowsTemplate(),
-        CudaGenericTemplate(),
+        CudaReduceTemplate(),
     ),
     baseline=cuda_baseline,
     rename=named,

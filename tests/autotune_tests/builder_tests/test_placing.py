@@ -13,6 +13,7 @@ from autotune.graph.measured_costs import foreseen
 from autotune.graph.partition import Subgraph
 from autotune.graph.placement import Link
 from autotune.graph.simulation import simulate
+from research import lane_correction
 from schedules.lower import BASELINE
 from tests.autotune_tests.graph_tests.dags import problem_of, random_edges, random_problem
 
@@ -131,6 +132,16 @@ def test_correction_ends_at_the_optimum_where_costs_were_wrong(seed):
     assert best.seconds <= min(source.seconds([Candidate("", p.placement) for p in placements_of(source.cuts())]))
 
 
+@pytest.mark.parametrize("off", [0.0, 0.05, 0.2])
+def test_none_of_many_placements_ends_worse_than_it_began_where_timings_are_off_by_one_percent(off, monkeypatch):
+    monkeypatch.setattr(lane_correction, "MOST", 5)
+    monkeypatch.setattr(lane_correction, "NOISES", (0.01,))
+    rows = [row for number in range(90) for row in lane_correction.simulated(number, off)]
+    assert len(rows) > 60
+    assert [row for row in rows if row["after"] > row["before"] + lane_correction.EQUAL] == []
+    assert np.mean([row["after"] for row in rows]) <= np.mean([row["before"] for row in rows])
+
+
 def test_a_move_that_gains_less_than_it_is_worth_is_not_made():
     """Both ways to swap two equal subgraphs take as long by their costs; one is timed a little shorter."""
     source = Fake([(PARTS, problem((1.0, 1.0), (0.9, 0.9)))], {"made 1": 1.0, "made 2": 0.99}, ())
@@ -155,9 +166,9 @@ class Disturbed(Priced):
 
 
 @pytest.mark.parametrize(
-    ("again", "kept"), [((0.5, 0.6, 0.7), True), ((0.9, 0.97, 1.1), True), ((0.9, 0.99, 1.1), False)]
+    ("again", "kept"), [((0.5, 0.6, 0.7), True), ((0.9, 1.01, 1.1), True), ((1.0, 1.01, 1.1), False)]
 )
-def test_what_costs_say_is_best_is_not_kept_where_runs_in_turn_say_that_it_is_slower(again, kept):
+def test_what_costs_say_is_best_is_kept_only_where_runs_in_turn_say_that_it_is_faster_beyond_noise(again, kept):
     truth = problem(*((cost, cost) for cost in (1.0, 0.6, 0.2, 0.2)))
     believed = problem(*((cost, cost) for cost in (1.0, 0.6, 0.6, 0.2)))
     parts = tuple(Subgraph(str(s), (s,)) for s in range(4))

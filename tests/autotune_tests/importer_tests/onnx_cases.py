@@ -58,7 +58,9 @@ def written(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> P
     return path
 
 
-def recurrent(kind, direction, hidden, batch=2, steps=5, inputs=6, states=False, **attributes):
+def recurrent(
+    kind, direction, hidden, batch=2, steps=5, inputs=6, states=False, lengths=(), peepholes=False, **attributes
+):
     """A model of one recurrent node with all its outputs, and a feed."""
     rng = np.random.default_rng(0)
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
@@ -73,10 +75,16 @@ def recurrent(kind, direction, hidden, batch=2, steps=5, inputs=6, states=False,
         names += ["h0", "c0"] if kind == "LSTM" else ["h0"]
         for name in names[5:]:
             weights[name] = rng.standard_normal((count, batch, hidden)) / 2
+    if peepholes:
+        names += [""] * (7 - len(names)) + ["p"]
+        weights["p"] = rng.standard_normal((count, 3 * hidden)) / 2
     outputs = ["y", "yh", "yc"] if kind == "LSTM" else ["y", "yh"]
     node = helper.make_node(kind, names, outputs, "cell", hidden_size=hidden, direction=direction, **attributes)
-    floats = {name: array.astype(np.float32) for name, array in weights.items()}
-    model = model_of([node], [value("x", (steps, batch, inputs))], outputs, floats)
+    constants = {name: array.astype(np.float32) for name, array in weights.items()}
+    if lengths:
+        node.input[4] = "lengths"
+        constants["lengths"] = np.array(lengths, np.int32)
+    model = model_of([node], [value("x", (steps, batch, inputs))], outputs, constants)
     return model, {"x": rng.standard_normal((steps, batch, inputs)).astype(np.float32)}
 
 

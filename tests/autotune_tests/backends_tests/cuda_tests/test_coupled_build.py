@@ -54,15 +54,20 @@ def made(files: Path) -> tuple[Path, Result]:
     )
 
     def prefer_device(source: CpuAndDevice, part: TunedPart) -> Costs:
-        """Whatever a GPU can run goes there; files of subgraphs are kept."""
+        """Everything goes to the GPU but the recurrence; files of subgraphs are kept."""
         shutil.copy(part.imported.path, files / f"{part.name}.onnx")
-        cpu, device = 99.0 if part.name == "model" else 3.0, None if part.device is None else 1.0
-        return Costs(cpu, device, cpu, device)
+        assert part.device is not None
+        cpu, device = 3.0, 9.0 if has_lstm(part.imported.path) else 1.0
+        return Costs(99.0, 99.0, 99.0, 99.0) if part.name == "model" else Costs(cpu, device, cpu, device)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CpuAndDevice, "costs", prefer_device)
         result = tune(cached(MODEL), options)
     return files / "a.tuned", result
+
+
+def has_lstm(path: Path) -> bool:
+    return "LSTM" in {node.op_type for node in load_model(path, {}).graph.node}
 
 
 def wrong_kernels(path: Path, arch: str) -> list[str]:
@@ -98,14 +103,20 @@ def test_kernels_of_the_wrong_device_are_told(made, tmp_path):
         assert any("of the CPU's library is GPU code" in line for line in wrong_kernels(path, ARCH))
 
 
-def test_a_recurrence_stays_on_the_cpu(made):
+def test_a_recurrence_has_kernels_for_both_and_stays_where_it_is_faster(made):
     path, _ = made
-    artifact = read_artifact(path)
-    names = {path.stem for path in path.parent.glob("*.onnx")} - {"model"}
-    (recurrent,) = (
-        names - set(artifact.device_parts) - {p.name for p in artifact.plan.lanes.subgraphs if "cuda" in p.lane}
-    )
-    assert "LSTM" in {node.op_type for node in load_model(path.parent / f"{recurrent}.onnx", {}).graph.node}
+    lanes = {placed.name: placed.lane for placed in read_artifact(path).plan.lanes.subgraphs}
+    files = [file for file in path.parent.glob("*.onnx") if file.stem != "model"]
+    (recurrent,) = (file.stem for file in files if has_lstm(file))
+    assert "cuda" not in lanes[recurrent]
+
+
+def test_the_gpu_alone_runs_a_model_with_a_recurrence(tmp_path):
+    options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0, target=Target.cuda(ARCH), device=False)
+    tune(cached("tiny_siamese"), options)
+    artifact = read_artifact(options.out)
+    assert {kernel.arch for kernel in machine_code(artifact.library)} == {ARCH}
+    assert "cuda_recurrent" in {choice.config.space.split("/")[0] for choice in artifact.plan.choices}
 
 
 def test_what_was_never_run_is_said(made):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -20,10 +21,12 @@ from autotune.graph.steps import Operand
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.measurer import symbol_of
-from autotune.validation.reference_runs import reference_outputs
+from autotune.options import Precision
+from autotune.validation.reference_runs import Reference, reference_outputs
 from autotune.validation.verify import random_inputs
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
+from tests.autotune_tests.importer_tests.onnx_cases import recurrent, written
 from tests.models.catalog import cached
 from tests.schedules_tests.templates_tests.cuda_tests.emulator import Emulated
 
@@ -40,6 +43,8 @@ SLOW = (
     "tiny_gated",
     "tiny_mlp",
     "tiny_unet",
+    "tiny_wide_deep",
+    "tiny_siamese",
     "squeezenet",
 )
 
@@ -100,6 +105,82 @@ def check(
 def test_float32(name: str) -> None:
     model = load_model(cached(name), {})
     check(model, import_program(simplify(model), TARGET), 1e-3, 1e-4)
+
+
+def check_precision(name: str, text: str) -> None:
+    """A float32 model with products of 16 bits is as far from ONNX Runtime as rounded operands make it."""
+    model = load_model(cached(name), {})
+    program = import_program(simplify(model), TARGET, Precision.parse(text))
+    assert "cuda_tensor" in {task.template for task in program.tasks}
+    feed = random_inputs(program.inputs, 0)
+    reference = Reference(model)
+    _, expected = reference.outputs(feed)
+    allowance = reference.allowance(feed, text)
+    assert allowance is not None
+    for number, (ours, theirs) in enumerate(zip(run(program, feed), expected, strict=True)):
+        assert ours.dtype == theirs.dtype
+        allowed = max(float(np.abs(sample[number] - theirs).max()) for sample in allowance.samples)
+        assert 0 < np.abs(ours - theirs).max() < 2 * allowed
+
+
+@pytest.mark.parametrize("text", ["bf16", "fp16"])
+def test_a_precision_of_16_bits_uses_tensor_cores(text: str) -> None:
+    check_precision("tiny_mlp", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", ["tiny_cnn", "tiny_encoder", "tiny_grouped", "tiny_gated", "tiny_branches"])
+def test_models_of_a_precision_of_16_bits(name: str, text: str) -> None:
+    check_precision(name, text)
+
+
+def check_recurrence(kind: str, direction: str, tmp_path: Path, one_kernel: bool, **more: Any) -> None:
+    """A recurrent node of random weights against ONNX Runtime."""
+    model, _ = recurrent(kind, direction, **{"hidden": 5, "batch": 2, "steps": 3, **more})
+    plain = load_model(written(model, tmp_path), {})
+    program = import_program(simplify(plain), TARGET)
+    assert ("cuda_recurrent" in {task.template for task in program.tasks}) == one_kernel
+    check(plain, program, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "direction", "more"),
+    [
+        ("LSTM", "bidirectional", {"states": True}),
+        ("GRU", "bidirectional", {"states": True, "linear_before_reset": 1}),
+    ],
+)
+def test_all_steps_of_a_recurrence_in_one_kernel(kind, direction, more, tmp_path):
+    check_recurrence(kind, direction, tmp_path, True, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize("sizes", [{"hidden": 40, "batch": 1}, {"hidden": 64, "batch": 8}, {"steps": 1}])
+@pytest.mark.parametrize(("kind", "more"), [("LSTM", {}), ("GRU", {"linear_before_reset": 1})])
+def test_recurrences_in_one_kernel(kind, more, direction, states, sizes, tmp_path):
+    check_recurrence(kind, direction, tmp_path, True, states=states, **sizes, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("LSTM", {"clip": 0.3}),
+        ("LSTM", {"lengths": (1, 3)}),
+        ("LSTM", {"peepholes": True}),
+        ("LSTM", {"input_forget": 1}),
+        ("GRU", {}),
+        ("GRU", {"clip": 0.3}),
+        ("GRU", {"lengths": (3, 0), "linear_before_reset": 1}),
+        ("RNN", {"states": True}),
+    ],
+)
+def test_recurrences_of_other_forms_are_right_step_by_step(kind, more, direction, tmp_path):
+    check_recurrence(kind, direction, tmp_path, False, **more)
 
 
 def halved(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -7,10 +7,9 @@ from tvm import relax
 
 from schedules.templates.common.sketch_template import SketchTemplate
 from schedules.templates.cpu.generic import GenericTemplate
-from schedules.templates.cuda.cuda_generic import CudaGenericTemplate
 from tests.schedules_tests.programs import from_relax
 
-TEMPLATES = [GenericTemplate(), CudaGenericTemplate()]
+TEMPLATES = [GenericTemplate()]
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from tvm import te, tirx
 
@@ -9,6 +11,7 @@ from schedules.templates.common.windows import Pooling, Window
 from schedules.templates.cuda import cuda_computes
 from tests.schedules_tests.cases import CHAINS, GENERIC, ROWS
 from tests.schedules_tests.programs import Array, Case, Pads, from_te, padded, windows
+from tests.schedules_tests.recurrent_cases import RECURRENT as RECURRENT_CPU
 
 Shape = tuple[int, ...]
 BLOCKS = 1  # the CPU cases' windows expect a block axis behind the image
@@ -43,7 +46,7 @@ def conv(
 
     def build() -> tirx.PrimFunc:
         x, w = te.placeholder(data, name="x"), te.placeholder(weight, name="w")
-        out = cuda_computes.convolution(x, w, kernel, strides, pads, dilation, groups)
+        out = cuda_computes.convolution(x, w, Window(kernel, strides, pads, dilation), groups)
         if not epilogue:
             return from_te(x, w, out)
         bias, residual = te.placeholder((outputs,), name="bias"), te.placeholder(out.shape, name="residual")
@@ -72,6 +75,25 @@ def dense(name: str, x_shape: Shape, columns: int) -> Case:
         return from_te(x, w, bias, te.compute(out.shape, lambda *i: te.tanh(out(*i) + bias[i[-1]]), name="active"))
 
     return Case(name, "cuda_gemm", build, lambda x, w, bias: np.tanh(x @ w + bias))
+
+
+def excited(name: str, image: Shape, squeezed: int) -> Case:
+    """The end of squeeze-and-excitation: a product of a few channels, whose sigmoid scales an entire image."""
+    batch, _, _, channels = image
+
+    def build() -> tirx.PrimFunc:
+        x, w = te.placeholder((batch, 1, 1, squeezed), name="x"), te.placeholder((1, squeezed, channels), name="w")
+        data = te.placeholder(image, name="data")
+        out = cuda_computes.convolution(x, w, Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1)), 1)
+        gate = te.compute(out.shape, lambda *at: te.sigmoid(out(*at)), name="gate")
+        return from_te(
+            x, w, data, te.compute(image, lambda b, y, z, c: gate[b, 0, 0, c] * data[b, y, z, c], name="scaled")
+        )
+
+    def expected(x: Array, w: Array, data: Array) -> Array:
+        return data / (1 + np.exp(-np.einsum("byzk,gkc->byzc", x, w)))
+
+    return Case(name, "cuda_gemm", build, expected)
 
 
 def product(name: str, equation: str, first: Shape, second: Shape) -> Case:
@@ -131,11 +153,19 @@ PRODUCTS = (
     product("context", "bhmk,bkhn->bmhn", (2, 3, 8, 12), (2, 12, 3, 16)),
     product("odd_product", "bmk,bkn->bmn", (4, 7, 5), (4, 5, 9)),
 )
-TINY = (
-    product("inner_product", "bmk,bkn->bmn", (2, 1, 33), (2, 33, 1)),
-    dense("dense_tiny", (1, 24), 6),
+FEW = tuple(
+    replace(case, template="cuda_reduce")
+    for case in (
+        product("inner_product", "bmk,bkn->bmn", (2, 1, 33), (2, 33, 1)),
+        dense("dense_tiny", (1, 24), 6),
+        dense("one_output", (1, 300), 1),
+        dense("one_row_by_sixteen", (1, 130), 16),
+        conv("squeezed", (1, 1, 1, 24), 6, (1, 1)),
+        excited("excited", (1, 4, 5, 12), 3),
+        excited("excited_batch", (2, 3, 3, 40), 10),
+    )
 )
-"""Products with less to do than one warp; not the template's."""
+"""Products with few outputs: less than a warp, or the end has more elements than the product."""
 
 WINDOWS = (
     depthwise("depthwise_3x3", (1, 8, 8, 16), (3, 3), (1, 1), (1, 1, 1, 1)),
@@ -158,15 +188,17 @@ def long_product(name: str, x_shape: Shape, columns: int) -> Case:
             x, w, te.compute(out.shape, lambda i, j: te.max(out[i, j], tirx.const(1.0, "float32")), name="cut")
         )
 
-    return Case(name, "cuda_generic", build, lambda x, w: np.maximum(x @ w, 1.0))
+    return Case(name, "cuda_reduce", build, lambda x, w: np.maximum(x @ w, 1.0))
 
+
+RECURRENT = tuple(replace(case, template="cuda_recurrent") for case in RECURRENT_CPU)
 
 OTHERS = (long_product("long_product", (32, 512), 48), long_product("long_product_odd", (30, 500), 46))
 
 SHARED = tuple(case for case in (*ROWS, *CHAINS, *GENERIC))
 """Cases of the CPU whose functions are the same here; whichever template takes them must be right."""
 
-CASES: tuple[Case, ...] = (*PRODUCTS, *TINY, *WINDOWS, *OTHERS, *SHARED)
+CASES: tuple[Case, ...] = (*PRODUCTS, *FEW, *WINDOWS, *OTHERS, *RECURRENT, *SHARED)
 
 
 def half_conv(
@@ -184,7 +216,7 @@ def half_conv(
     def build() -> tirx.PrimFunc:
         x, w = te.placeholder(data, dtype, name="x"), te.placeholder(weight, dtype, name="w")
         bias = te.placeholder((outputs,), dtype, name="bias")
-        out = cuda_computes.convolution(x, w, kernel, strides, pads, (1, 1), 1)
+        out = cuda_computes.convolution(x, w, Window(kernel, strides, pads, (1, 1)), 1)
         return from_te(x, w, bias, te.compute(out.shape, lambda b, y, z, c: out[b, y, z, c] + bias[c], name="added"))
 
     plain = conv(name, data, outputs, kernel, strides, pads, epilogue=False)

@@ -221,6 +221,7 @@ static inline half2 make_half2(half x, half y) { return {x, y}; }
 static inline nv_bfloat164 make_nv_bfloat164(nv_bfloat16 x, nv_bfloat16 y, nv_bfloat16 z, nv_bfloat16 w) {
   return {x, y, z, w};
 }
+static inline nv_bfloat162 make_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) { return {x, y}; }
 static inline half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 static inline half __float2half_rn(float x) { return half(x); }
 static inline float __half2float(half x) { return x; }

@@ -10,11 +10,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
+import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,12 @@ from autotune.backends.cuda.source import Launch, cuda_program
 from schedules.target import Target
 
 HEADER = Path(__file__).with_name("emulator.h")
+FOLDER = Path(tempfile.gettempdir()) / "cuda-emulated"
 SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?[\w ]+? (\w+)\[\];")
 DYNAMIC_BYTES = 232448
-COMPILER = ("g++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing")
+GUARD = 4096
+"""Bytes before and behind every buffer, which nothing may write to."""
 ASYNC_COPY = re.compile(r"\bptx_cp_async_legacy_(pred_)?(?:cg|ca)_(\d+)_(\d+)_(\d+)\b")
 """A copy to shared memory: predicated or not, of how many bytes, sizes of the elements that its offsets count."""
 ASYNC_COMMIT = re.compile(r"\btvm_builtin_ptx_cp_async_commit_group\w*\(\)")
@@ -73,24 +78,39 @@ def compile_emulated(source: str) -> ctypes.CDLL:
             re.sub(r"\b\w+$", "", re.sub(r"__restrict__|__grid_constant__", "", param)).strip()
             for param in params.split(",")
         ]
-        given = ", ".join(f"({kind})arguments[{index}]" for index, kind in enumerate(types))
+        given = ", ".join(f"({kind})(intptr_t)arguments[{index}]" for index, kind in enumerate(types))
         entries.append(ENTRY.format(name=name, arguments=given))
     code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
     code = DYNAMIC.sub(rf"alignas(128) static unsigned char \1[{DYNAMIC_BYTES}];", code)
     code = ASYNC_WAIT.sub(r"emulator::wait_group(\1)", ASYNC_COMMIT.sub("emulator::commit_group()", code))
     text = f"{_copies(code)}\n{code}\n" + "\n".join(entries)
-    folder = Path(tempfile.gettempdir()) / "cuda-emulated"
-    folder.mkdir(exist_ok=True)
-    stem = folder / hashlib.sha256((HEADER.read_text() + " ".join(COMPILER) + text).encode()).hexdigest()[:16]
+    header = _header()
+    stem = FOLDER / hashlib.sha256((text + header.parent.name).encode()).hexdigest()[:16]
     library = stem.with_suffix(".so")
     if not library.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as own:  # another worker may compile the same
-            compiled = Path(own, "kernels.so")
-            command = [*COMPILER, "-include", str(HEADER), "-x", "c++", "-o", str(compiled), "-"]
-            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr[:3000]
-            compiled.replace(library)
+        stem.with_suffix(".cc").write_text(f'#include "{header}"\n{text}')
+        _compile(stem.with_suffix(".cc"), library)
     return ctypes.CDLL(str(library))
+
+
+@cache
+def _header() -> Path:
+    """``HEADER``, compiled: reading it takes longer than reading a kernel."""
+    found = FOLDER / hashlib.sha256(HEADER.read_bytes()).hexdigest()[:16] / HEADER.name
+    if not found.with_suffix(".h.gch").exists():
+        found.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HEADER, found)
+        _compile(found, found.with_suffix(".h.gch"), "-x", "c++-header")
+    return found
+
+
+def _compile(source: Path, to: Path, *more: str) -> None:
+    """Compile to a file that appears at once and whole: other processes may be waiting for it."""
+    begun = to.with_suffix(f".{os.getpid()}")
+    command = ["g++", "-O1", "-w", "-std=c++17", "-shared", "-fPIC", "-fno-strict-aliasing"]
+    done = subprocess.run([*command, *more, str(source), "-o", str(begun)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+    begun.replace(to)
 
 
 ENTRY = """
@@ -129,16 +149,25 @@ class Emulated:
         self._library = compile_emulated(self._lowered.source)
 
     def __call__(self, arrays: Sequence[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:
-        """``output`` after running; what the caller left in it shows where nothing is written."""
+        """``output`` after running; what the caller left in it shows where nothing is written.
+
+        Raises:
+            AssertionError: if a kernel wrote outside a buffer.
+        """
         lowered = self._lowered
-        memory = {name: np.full(count * width, 0xFF, np.uint8) for name, (count, width) in lowered.sizes.items()}
+        memory = {
+            name: np.full(count * width + 2 * GUARD, 0xFF, np.uint8) for name, (count, width) in lowered.sizes.items()
+        }
         for name, array in zip(lowered.parameters, (*arrays, output), strict=True):
-            memory[name] = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
+            memory[name][GUARD:-GUARD] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for launch in lowered.launches:
-            pointers = (ctypes.c_void_p * len(launch.arguments))(*(memory[n].ctypes.data for n in launch.arguments))
+            given = (memory[each].ctypes.data + GUARD if isinstance(each, str) else each for each in launch.arguments)
+            pointers = (ctypes.c_void_p * len(launch.arguments))(*given)
             extents = (ctypes.c_uint * 6)(*launch.blocks, *launch.threads)
             getattr(self._library, f"run_{launch.kernel}")(pointers, extents)
-        return memory[lowered.parameters[-1]].view(output.dtype).reshape(output.shape)
+        for name, kept in memory.items():
+            assert (np.concatenate([kept[:GUARD], kept[-GUARD:]]) == 0xFF).all(), f"writes outside {name}"
+        return memory[lowered.parameters[-1]][GUARD:-GUARD].view(output.dtype).reshape(output.shape)
 
 
 def emulate(sch: s_tir.Schedule, target: Target, arrays: Sequence[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from schedules.lower import claim
 from schedules.target import Target
 from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP
 from tests.schedules_tests.programs import Case
-from tests.schedules_tests.templates_tests.cuda_tests.cases import PRODUCTS, TINY
+from tests.schedules_tests.templates_tests.cuda_tests.cases import FEW, PRODUCTS
 
 TARGET = Target.cuda("sm_90")
 
@@ -24,4 +24,4 @@ def test_every_config_is_a_launch_of_whole_warps(case: Case) -> None:
 
 
 def test_products_smaller_than_a_warp_are_left_to_others() -> None:
-    assert all(claim(case.func, TARGET).template != "cuda_gemm" for case in TINY)
+    assert all(claim(case.func, TARGET).template != "cuda_gemm" for case in FEW)

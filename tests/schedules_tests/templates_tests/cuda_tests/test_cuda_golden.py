@@ -24,7 +24,8 @@ KEPT = {
     "cuda_map": "pool_max",
     "cuda_map_chain": "elementwise_chain",
     "cuda_rows": "rows_softmax",
-    "cuda_generic": "long_product",
+    "cuda_reduce": "dense_tiny",
+    "cuda_recurrent": "recurrent_lstm",
 }
 """Golden file → case."""
 

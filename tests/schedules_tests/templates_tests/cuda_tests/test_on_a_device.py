@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import tvm
 from tvm import s_tir
-from tvm.error import InternalError
 
 from autotune.backends.cuda.device import device_target
 from autotune.backends.cuda.nvrtc import compile_kernels
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
 from tests.schedules_tests.programs import Array, Case, inputs, shapes
@@ -51,13 +49,7 @@ def test_float32(case: Case, target: Target) -> None:
     want = case.expected(*arrays)
     for config in configs(case, target):
         poisoned = np.full(shapes(case.func)[-1], np.nan, np.float32)
-        try:
-            got = run(lower(case.func, config, target), target, arrays, poisoned)
-        except (ScheduleError, InternalError):
-            # TVM's own space draws launches that its check refuses; the untuned program is never refused.
-            assert claim(case.func, target).template == "cuda_generic", config.to_json()
-            assert config != BASELINE
-            continue
+        got = run(lower(case.func, config, target), target, arrays, poisoned)
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=config.to_json())
 
 

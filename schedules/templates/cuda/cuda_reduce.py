@@ -1,0 +1,152 @@
+"""Reductions that no other GPU template knows, such as products with few outputs: threads share each sum.
+
+Stages that do not reduce are inlined where TVM can do that. Every other stage becomes a kernel of its own, except that
+a stage of as many elements as the sums before it ends their kernel:
+
+    for i, k: s[i] += f(x[i, k])           blockIdx.x, outputs of the block = i:
+    for i: y[i] = g(s[i])          →           threads along k: partial s, folded by shuffles or in shared memory
+    for j: z[j] = h(y, j)                      y
+                                           blockIdx.x, threadIdx.x = j: z
+
+Neighbouring threads are neighbours along k, or along i: whichever reads neighbouring elements of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir, tirx
+from tvm.s_tir.schedule import SBlockRV
+
+from schedules.config import Config
+from schedules.errors import ScheduleError
+from schedules.space import Columns, Knob, Space
+from schedules.target import Target
+from schedules.templates.common.ranking import ranked
+from schedules.templates.common.structure import (
+    REDUCE,
+    SPATIAL,
+    Anchor,
+    axis_loops,
+    extents,
+    parameter_shapes,
+)
+from schedules.templates.cuda.cuda_structure import WARP, bind_flat, inline_all
+from schedules.templates.template import OneAlgorithm
+
+OP = "cuda_reduce"
+THREADS = 128  # of a block of a stage that does not reduce
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+class CudaReduceTemplate(OneAlgorithm[Anchor]):
+    """Match, space and rewrite for functions with a reduction."""
+
+    name = OP
+    version = 1
+
+    def match(self, func: tirx.PrimFunc) -> Anchor | None:
+        """The longest reduction, if every stage is a nest of loops around one block."""
+        sch = s_tir.Schedule(func)
+        names = inline_all(sch)
+        blocks = [sch.get(sch.get_sblock(name)) for name in names]
+        if any(
+            len(sch.get_loops(sch.get_sblock(name))) != len(sch.get(sch.get_sblock(name)).iter_vars) for name in names
+        ):
+            return None
+        reducing = [block for block in blocks if extents(block, REDUCE)]
+        if not reducing:
+            return None
+        longest = max(reducing, key=lambda block: math.prod((*extents(block, SPATIAL), *extents(block, REDUCE))))
+        spatial, reduction = extents(longest, SPATIAL), extents(longest, REDUCE)
+        return Anchor(longest.name_hint, spatial, reduction, (), (), parameter_shapes(func))
+
+    def space(self, anchor: Anchor, target: Target) -> Space:
+        """Threads that share a sum, outputs of a block, and what neighbouring threads are neighbours along."""
+        depth, outputs = math.prod(anchor.reduction), math.prod(anchor.spatial)
+        knobs = (
+            Knob("inner", tuple(size for size in SIZES if size < 2 * depth)),
+            Knob("outer", tuple(size for size in SIZES if size < 2 * outputs)),
+            Knob("across", (0, 1)),
+        )
+
+        def fits(columns: Columns) -> NDArray[np.bool_]:
+            threads = columns["inner"] * columns["outer"]
+            few = min(WARP, knobs[0].numeric.max() * knobs[1].numeric.max())
+            legal: NDArray[np.bool_] = (threads >= few) & (threads <= target.max_threads)
+            return legal
+
+        def derive(columns: Columns) -> Columns:
+            threads = columns["inner"] * columns["outer"]
+            return {
+                "threads": np.log2(threads),
+                "steps": np.log2(np.ceil(depth / columns["inner"])),
+                "busy": np.log2(np.minimum(1.0, np.ceil(outputs / columns["outer"]) / target.threads)),
+            }
+
+        def terms(columns: Columns, derived: Columns) -> Columns:
+            # Weights of a product (k, n) are neighbours along its outputs; other operands along what is summed up.
+            near = np.where(columns["across"] == 1, columns["inner"], columns["outer"])
+            return {
+                "threads": np.abs(derived["threads"] - np.log2(256)),
+                "steps": np.maximum(0, derived["steps"] - 3),
+                "idle": -0.5 * derived["busy"],
+                "scattered": np.maximum(0, np.log2(8 / near)),
+                "across": 0.5 * columns["across"] * (outputs >= 8),
+            }
+
+        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8)
+
+    def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
+        """Rewrite ``sch`` in place."""
+        names = inline_all(sch)
+        while names:
+            stage, *names = names
+            if not extents(sch.get(sch.get_sblock(stage)), REDUCE):
+                spatial, _ = axis_loops(sch, sch.get_sblock(stage))
+                bind_flat(sch, spatial or [sch.add_unit_loop(sch.get_sblock(stage))], THREADS)
+            elif names and _ends_with(sch, stage, names[0], config):
+                names = names[1:]
+            else:
+                block = sch.get_sblock(stage)
+                _share(sch, block, sch.cache_write(block, 0, "local"), config)
+
+
+def _ends_with(sch: s_tir.Schedule, stage: str, after: str, config: Config) -> bool:
+    """Make ``after`` the end of the kernel of ``stage``, if it has one element for each of its sums."""
+    block, last = sch.get_sblock(stage), sch.get_sblock(after)
+    consumers = [sch.get(each).name_hint for each in sch.get_consumers(block)]
+    sizes = [math.prod(extents(sch.get(each), SPATIAL)) for each in (block, last)]
+    if consumers != [after] or extents(sch.get(last), REDUCE) or sizes[0] != sizes[1]:
+        return False
+    trial = sch.copy()
+    try:
+        _share(trial, trial.get_sblock(stage), trial.get_sblock(after), config)
+    except (s_tir.ScheduleError, ScheduleError):
+        return False  # a kernel of its own
+    _share(sch, block, last, config)
+    return True
+
+
+def _share(sch: s_tir.Schedule, block: SBlockRV, last: SBlockRV, config: Config) -> None:
+    """Make one kernel of the sums of ``block`` and of ``last``, which reads them element by element.
+
+    A sum is never stored by the stage that makes it: TVM forgets there that the last block has fewer outputs.
+    """
+    inner, outer, across = (config.integer(name) for name in ("inner", "outer", "across"))
+    along_k, along_outputs = ("threadIdx.x", "threadIdx.y") if across else ("threadIdx.y", "threadIdx.x")
+    spatial, rest = axis_loops(sch, last)
+    spatial = list(spatial) or [sch.add_unit_loop(rest[0] if rest else last)]
+    sch.reorder(*spatial, *rest)
+    fused = sch.fuse(*spatial) if len(spatial) > 1 else spatial[0]
+    tile, row = sch.split(fused, [None, outer])
+    sch.bind(tile, "blockIdx.x")
+    sch.bind(row, along_outputs)
+    sch.compute_at(block, row, preserve_unit_loops=True)
+    sch.set_scope(block, 0, "local")
+    reduced: Sequence[s_tir.schedule.LoopRV] = sch.get_loops(block)[-len(extents(sch.get(block), REDUCE)) :]
+    _, thread = sch.split(sch.fuse(*reduced) if len(reduced) > 1 else reduced[0], [None, inner])
+    sch.bind(thread, along_k)

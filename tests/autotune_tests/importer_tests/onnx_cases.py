@@ -58,8 +58,11 @@ def written(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> P
     return path
 
 
-def recurrent(kind, direction, hidden, batch=2, steps=5, inputs=6, states=False, **attributes):
-    """A model of one recurrent node with all its outputs, and a feed."""
+def recurrent(kind, direction, hidden, batch=2, steps=5, inputs=6, states=False, lengths=(), **attributes):
+    """Return a model of one recurrent node with all its outputs, and a feed.
+
+    With ``lengths``, one for each sequence, these are an input, and the outputs are the states and the last one.
+    """
     rng = np.random.default_rng(0)
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
     count = 2 if direction == "bidirectional" else 1
@@ -68,16 +71,20 @@ def recurrent(kind, direction, hidden, batch=2, steps=5, inputs=6, states=False,
         "r": rng.standard_normal((count, gates * hidden, hidden)) / np.sqrt(hidden),
         "b": rng.standard_normal((count, 2 * gates * hidden)) / 4,
     }
-    names = ["x", "w", "r", "b", ""]
+    names = ["x", "w", "r", "b", "lengths" if lengths else ""]
     if states:
         names += ["h0", "c0"] if kind == "LSTM" else ["h0"]
         for name in names[5:]:
             weights[name] = rng.standard_normal((count, batch, hidden)) / 2
-    outputs = ["y", "yh", "yc"] if kind == "LSTM" else ["y", "yh"]
+    outputs = ["y", "yh", "yc"] if kind == "LSTM" and not lengths else ["y", "yh"]
     node = helper.make_node(kind, names, outputs, "cell", hidden_size=hidden, direction=direction, **attributes)
     floats = {name: array.astype(np.float32) for name, array in weights.items()}
-    model = model_of([node], [value("x", (steps, batch, inputs))], outputs, floats)
-    return model, {"x": rng.standard_normal((steps, batch, inputs)).astype(np.float32)}
+    given = [value("x", (steps, batch, inputs))]
+    feed = {"x": rng.standard_normal((steps, batch, inputs)).astype(np.float32)}
+    if lengths:
+        given.append(value("lengths", (batch,), TensorProto.INT32))
+        feed["lengths"] = np.array(lengths, np.int32)
+    return model_of([node], given, outputs, floats), feed
 
 
 def rewritten(model: onnx.ModelProto, folder: Path, feed: Mapping[str, np.ndarray]) -> Counter[str]:

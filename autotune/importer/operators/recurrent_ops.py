@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.importer.onnx_model.graph_walk import attributes_of, reads
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
@@ -69,7 +69,13 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
     if node.type(0) in SHORT:
         return _in_fp32(node, e)
     if in_one_kernel(node):
-        return None
+        if not node.input(LENGTHS):
+            return None
+        if _all_whole(node):
+            inputs = [name if place != LENGTHS else "" for place, name in enumerate(node.proto.input)]
+            return e.ops(node.kind, *inputs, outputs=len(node.proto.output), **node.attributes)
+        if not (node.wants(2) and reads(node.scope.graph)[node.proto.output[2]]):
+            return _cut_off(node, e)
     sides = directions(node, e)
     batch_first = bool(node.attr("layout", 0))
     runs = [_run(node, e, side) for side in sides]
@@ -79,6 +85,39 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
         states = e.transpose(states, 2, 0, 1, 3)
         last = [e.transpose(state, 1, 0, 2) for state in last]
     return [states, *last]
+
+
+def _all_whole(node: Node) -> bool:
+    """Whether every sequence is known to have all steps."""
+    lengths = node.array(LENGTHS)
+    return lengths is not None and bool((lengths == node.shape(0)[1 if node.attr("layout", 0) else 0]).all())
+
+
+def _cut_off(node: Node, e: Emit) -> list[str]:
+    """Sequences of several lengths as layers without lengths, which are one kernel each.
+
+    A step does not depend on later ones, so walking on past the end of a sequence changes nothing before it. Backwards,
+    every sequence is reversed, walked forwards and reversed again. The last state of either is the first of a reversal.
+    """
+    steps, batch, _ = node.shape(0)
+    hidden = int(node.attr("hidden_size", node.shape(2)[-1]))
+    lengths = e.cast(node.input(LENGTHS), TensorProto.INT64)
+    numbers = e.const(np.arange(steps, dtype=np.int64).reshape(steps, 1, 1))
+    alive = e.op("Less", numbers, e.reshape(lengths, 1, batch, 1))
+    direction = str(node.attr("direction", "forward"))
+    attributes = {**node.attributes, "direction": "forward"}
+    walks, last = [], []
+    for index in range(2 if direction == "bidirectional" else 1):
+        backwards = direction == "reverse" or index == 1
+        x = e.op("ReverseSequence", node.input(0), lengths, time_axis=0) if backwards else node.input(0)
+        own = [e.slice(name, 0, index, index + 1) if name else "" for name in map(str, node.proto.input[1:])]
+        own[LENGTHS - 1] = ""
+        made = e.reshape(e.op(node.kind, x, *own, **attributes), steps, batch, hidden)
+        states = e.op("Where", alive, made, e.like(0))
+        turned = e.op("ReverseSequence", states, lengths, time_axis=0)
+        walks.append(e.unsqueeze(turned if backwards else states, 1))
+        last.append(e.slice(turned, 0, 0, 1))
+    return [e.concat(walks, 1), e.concat(last, 0), *(last[:1] if node.wants(2) else [])][: len(node.proto.output)]
 
 
 def _in_fp32(node: Node, e: Emit) -> list[str]:
@@ -100,7 +139,7 @@ one kernel then: rows read R from there, and a step laid out is a dozen kernels.
 
 
 def in_one_kernel(node: Node) -> bool:
-    """Whether ``sequences`` takes it; large weights are folded once the model has its weights again."""
+    """Whether ``sequences`` takes it, without its lengths; large weights are folded once the model has its weights again."""
     if node.kind == "RNN" or (node.kind == "GRU" and not node.attr("linear_before_reset", 0)):
         return False
     usual = not any(node.attr(name) for name in ("activations", "clip", "input_forget", "layout"))
@@ -111,7 +150,6 @@ def in_one_kernel(node: Node) -> bool:
         and shape is not None
         and shape[1] <= (MOST_NARROW_ROWS if hidden <= NARROW else MOST_ROWS)
         and node.type(0) == TensorProto.FLOAT
-        and not node.input(4)
         and not node.input(7)
         and weights <= made_of_constants(node.scope.graph, node.scope.given)
     )
@@ -146,7 +184,7 @@ def directions(node: Node, e: Emit) -> list[Direction]:
     names = _activations(node, count)
     gates = GATES[node.kind]
     lengths = "" if not node.input(4) else e.reshape(e.cast(node.input(4), TensorProto.INT64), batch, 1)
-    if node.array(4) is not None and (np.asarray(node.array(4)) == steps).all():
+    if _all_whole(node):
         lengths = ""
     found = []
     for index in range(count):

@@ -22,6 +22,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir.expr import TensorLoad
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import exact_indices
@@ -158,6 +159,31 @@ def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
+def booleans_loaded(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Vectors of truth values as comparisons of the bytes that hold them.
+
+    ``StorageRewrite`` loads such vectors as bytes wherever all accesses of a buffer are vectors, and fails where a copy,
+    a choice or a logical operator reads them. A number made of them is right as it is.
+    """
+
+    def compared(node: tirx.Cast | TensorLoad) -> tirx.Expr:
+        if isinstance(node, tirx.Cast):
+            inner = node.value
+            return tirx.Cast(node.ty, inner.value) if isinstance(inner, tirx.Cast) and _is_compared(inner) else node
+        kind = node.ty.dtype
+        return tirx.Cast(node.ty, node) if str(kind).startswith("bool") and kind.lanes > 1 else node
+
+    functions = {
+        name: tvm_ffi.structural_map(func, ((tirx.Cast, TensorLoad), compared)) for name, func in mod.functions.items()
+    }
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _is_compared(cast: tirx.Cast) -> bool:
+    """Whether ``cast`` makes a load of truth values a comparison."""
+    return isinstance(cast.value, TensorLoad) and str(cast.ty) == str(cast.value.ty)
+
+
 def spelt_booleans(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Vectors of truth values as numbers by a choice: LLVM's writer bounds what is bound to a variable, and fails at a
     comparison of vectors in it (``IntImm can only take scalar``).
@@ -165,7 +191,7 @@ def spelt_booleans(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
 
     def spelt(cast: tirx.Cast) -> tirx.Expr:
         kind = cast.value.ty.dtype
-        if not str(kind).startswith("bool") or kind.lanes == 1:
+        if not str(kind).startswith("bool") or kind.lanes == 1 or str(cast.ty) == str(cast.value.ty):
             return cast
         return tirx.Select(cast.value, tirx.const(1, cast.ty.dtype), tirx.const(0, cast.ty.dtype))
 
@@ -237,6 +263,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         old.LoopPartition(),
         new.ConvertSSA(),
         tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),
+        tvm.transform.module_pass(booleans_loaded, opt_level=0, name="BooleansLoaded"),
         new.StorageRewrite(),
         old.HoistIfThenElse(),
         new.UnrollLoop(),

@@ -59,9 +59,23 @@ def written(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> P
 
 
 def recurrent(
-    kind, direction, hidden, batch=2, steps=5, inputs=6, states=False, lengths=(), peepholes=False, **attributes
+    kind,
+    direction,
+    hidden,
+    batch=2,
+    steps=5,
+    inputs=6,
+    states=False,
+    lengths=(),
+    kept_lengths=(),
+    peepholes=False,
+    **attributes,
 ):
-    """A model of one recurrent node with all its outputs, and a feed."""
+    """Return a model of one recurrent node with all its outputs, and a feed.
+
+    With ``lengths``, one for each sequence, these are an input, and the outputs are the states and the last one. With
+    ``kept_lengths`` they are a constant.
+    """
     rng = np.random.default_rng(0)
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
     count = 2 if direction == "bidirectional" else 1
@@ -70,7 +84,7 @@ def recurrent(
         "r": rng.standard_normal((count, gates * hidden, hidden)) / np.sqrt(hidden),
         "b": rng.standard_normal((count, 2 * gates * hidden)) / 4,
     }
-    names = ["x", "w", "r", "b", ""]
+    names = ["x", "w", "r", "b", "lengths" if lengths or kept_lengths else ""]
     if states:
         names += ["h0", "c0"] if kind == "LSTM" else ["h0"]
         for name in names[5:]:
@@ -78,14 +92,17 @@ def recurrent(
     if peepholes:
         names += [""] * (7 - len(names)) + ["p"]
         weights["p"] = rng.standard_normal((count, 3 * hidden)) / 2
-    outputs = ["y", "yh", "yc"] if kind == "LSTM" else ["y", "yh"]
+    outputs = ["y", "yh", "yc"] if kind == "LSTM" and not lengths else ["y", "yh"]
     node = helper.make_node(kind, names, outputs, "cell", hidden_size=hidden, direction=direction, **attributes)
     constants = {name: array.astype(np.float32) for name, array in weights.items()}
+    given = [value("x", (steps, batch, inputs))]
+    feed = {"x": rng.standard_normal((steps, batch, inputs)).astype(np.float32)}
+    if kept_lengths:
+        constants["lengths"] = np.array(kept_lengths, np.int32)
     if lengths:
-        node.input[4] = "lengths"
-        constants["lengths"] = np.array(lengths, np.int32)
-    model = model_of([node], [value("x", (steps, batch, inputs))], outputs, constants)
-    return model, {"x": rng.standard_normal((steps, batch, inputs)).astype(np.float32)}
+        given.append(value("lengths", (batch,), TensorProto.INT32))
+        feed["lengths"] = np.array(lengths, np.int32)
+    return model_of([node], given, outputs, constants), feed
 
 
 def rewritten(model: onnx.ModelProto, folder: Path, feed: Mapping[str, np.ndarray]) -> Counter[str]:

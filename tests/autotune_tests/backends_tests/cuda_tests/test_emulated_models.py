@@ -170,12 +170,12 @@ def test_recurrences_in_one_kernel(kind, more, direction, states, sizes, tmp_pat
     ("kind", "more"),
     [
         ("LSTM", {"clip": 0.3}),
-        ("LSTM", {"lengths": (1, 3)}),
+        ("LSTM", {"kept_lengths": (1, 3)}),
         ("LSTM", {"peepholes": True}),
         ("LSTM", {"input_forget": 1}),
         ("GRU", {}),
         ("GRU", {"clip": 0.3}),
-        ("GRU", {"lengths": (3, 0), "linear_before_reset": 1}),
+        ("GRU", {"kept_lengths": (3, 0), "linear_before_reset": 1}),
         ("RNN", {"states": True}),
     ],
 )

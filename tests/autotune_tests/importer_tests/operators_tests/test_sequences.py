@@ -35,6 +35,18 @@ def test_any_number_of_units_and_a_batch_of_narrow_layers_is_one_kernel(tmp_path
     assert close(*run(model, tmp_path, feed))
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("lengths", [(3, 5, 0, 1), (5, 5, 5, 5)])
+def test_sequences_of_several_lengths_are_one_kernel_for_each_direction(tmp_path, kind, direction, lengths):
+    more = {"linear_before_reset": 1} if kind == "GRU" else {}
+    model, feed = recurrent(kind, direction, 40, 4, states=True, lengths=lengths, **more)
+    simple = simplify(load_model(written(model, tmp_path)))
+    cells = [node for node in simple.graph.node if node.op_type in ("LSTM", "GRU")]
+    assert len(cells) == (2 if direction == "bidirectional" else 1)
+    assert close(*run(model, tmp_path, feed))
+
+
 @pytest.mark.parametrize(("hidden", "batch"), [(256, 65), (288, 9)])
 def test_a_large_batch_of_wide_layers_is_laid_out(tmp_path, hidden, batch):
     model, _ = recurrent("LSTM", "forward", hidden, batch, steps=2)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import platformdirs
 
-from costmodels.choices import did_you_mean
-from schedules.errors import UsageError
 from schedules.target import Target
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import UsageError
 
 INSTANT = "instant"
 """The effort that measures no kernels: templates guess what the log does not know."""

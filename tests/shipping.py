@@ -18,9 +18,9 @@ from autotune.measure.measurer import Candidate, symbol_of
 from autotune.measure.messages import BuildJob
 from schedules import lower
 from schedules.config import Config
-from schedules.errors import CompileError, ScheduleError
 from schedules.lower import BASELINE, program_of
 from schedules.target import Target
+from schedules.vocabulary.errors import CompileError, ScheduleError
 
 COMPILED = b"TVMMod"
 """Name of the source file in every object that TVM's compiler writes; the assembler is told none."""

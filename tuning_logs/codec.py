@@ -17,9 +17,9 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from schedules.bounded import MOST_DEPTH, parsed_json, unpacked
 from schedules.config import Config
-from schedules.errors import AutotuneError, LogError, first_line
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json, unpacked
+from schedules.vocabulary.errors import AutotuneError, LogError, first_line
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, select, text
 
-from schedules.bounded import MOST_DEPTH, parsed_json
-from schedules.errors import LogError, UsageError
 from schedules.target import Target
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import LogError, UsageError
 from tuning_logs.codec import from_row, program_sha256, to_row, unpacked_text
 from tuning_logs.exchange import ProgramCheck
 from tuning_logs.record import RecordKey

@@ -29,9 +29,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from schedules.errors import LogError, UsageError
 from schedules.space import Space
 from schedules.target import Target
+from schedules.vocabulary.errors import LogError, UsageError
 from tuning_logs.codec import from_row, latest_s, packed_text, program_sha256, to_row, unpacked_text
 from tuning_logs.database import Database, memory_database, postgres_database, sqlite_database
 from tuning_logs.explain import KeyCount, explain_miss

@@ -42,7 +42,7 @@ from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
 from autotune.graph.steps import LiveRows
 from autotune.interface import Interface, OpenSpec
-from schedules.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 
 @dataclass(frozen=True)

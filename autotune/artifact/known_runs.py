@@ -22,9 +22,9 @@ from autotune.host.shared_files import private_folder, read_private
 from autotune.measure.code_cache import key_of, source_digest
 from autotune.options import Options, cache_folder
 from autotune.versions import SHOWN, installed
-from schedules.bounded import parsed_json
-from schedules.errors import ArtifactError, AutotuneError
 from schedules.target import Target
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import ArtifactError, AutotuneError
 from tuning_logs.durable import write_file
 
 ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import tvm
 
 from autotune.artifact.plan import Choice, Plan
-from schedules.errors import MissingRecordError
 from schedules.lower import BASELINE, MOST_LOSSY, loss
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import MissingRecordError
 from tuning_logs.record import RecordKey, TuningRecord
 
 if TYPE_CHECKING:  # loads SQLAlchemy, which not all need

@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 from autotune.artifact.replacement import MANIFEST as MANIFEST
 from autotune.artifact.replacement import changing, put_back
 from autotune.host.pages import mapped_file
-from schedules.bounded import MOST_DEPTH, parsed_json
-from schedules.errors import ArtifactError, first_line
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import ArtifactError, first_line
 from tuning_logs.durable import write_file
 
 FORMAT = 6

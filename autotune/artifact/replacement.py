@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autotune.host.shared_files import lock
-from schedules.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 from tuning_logs.durable import sync, sync_tree
 
 log = logging.getLogger(__name__)

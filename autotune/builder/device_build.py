@@ -27,10 +27,10 @@ from autotune.graph.flattening import flatten
 from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of
 from schedules.config import Config
-from schedules.errors import MissingRecordError, ModelError
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import MissingRecordError, ModelError
 from tuning_logs.sql_store import TuningLog
 
 logger = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.exchange.trace_client import TraceClient
-from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.config import Config
-from schedules.errors import AutotuneError, LogError, UsageError
 from schedules.target import Target
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import AutotuneError, LogError, UsageError
 from tuning_logs.compatibility import isa_of
 from tuning_logs.exchange import BadLine, Entry, ExchangeReport, Workload, bounded_lines, take_in, write_lines
 from tuning_logs.measurement import Measurement

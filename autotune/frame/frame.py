@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.frame.host_operators import HOST_OPERATORS
 from autotune.interface import OpenSpec, TensorSpec
-from schedules.errors import RunError, UsageError
+from schedules.vocabulary.errors import RunError, UsageError
 
 Array = NDArray[Any]
 

@@ -30,7 +30,7 @@ from typing import Any
 
 from autotune.host.fork_server import Job, Refused, Start
 from autotune.host.process_limits import cause_of_death, is_out_of_memory, log_tail, signal_of
-from schedules.errors import MeasureError
+from schedules.vocabulary.errors import MeasureError
 from tuning_logs.measurement import ErrorKind
 
 log = logging.getLogger(__name__)

@@ -26,12 +26,12 @@ from autotune.measure.messages import BuildJob, Built
 from autotune.versions import installed
 from schedules import lower
 from schedules.config import Config
-from schedules.errors import CompileError, ScheduleError, named_last_line
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.templates.common.structure import Repack
 from schedules.templates.common.traced import trace_of
 from schedules.templates.cpu.passes import compiled
+from schedules.vocabulary.errors import CompileError, ScheduleError, named_last_line
 from tuning_logs.measurement import ErrorKind
 
 

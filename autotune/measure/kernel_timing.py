@@ -51,10 +51,10 @@ from autotune.measure.output_check import (
 )
 from autotune.measure.racing import duel, race
 from schedules.config import Config
-from schedules.errors import named_last_line
 from schedules.lower import EXACT, load_program, loss, tvm_target
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import named_last_line
 from tuning_logs.measurement import ErrorKind
 
 COLD_FACTOR = 2

@@ -13,7 +13,7 @@ from dataclasses import replace
 from autotune.measure.evaluator import Evaluator, taken
 from autotune.measure.measurer import Candidate, Origin
 from schedules.config import Config
-from schedules.errors import MissingRecordError
+from schedules.vocabulary.errors import MissingRecordError
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 

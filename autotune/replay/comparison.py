@@ -35,7 +35,7 @@ from autotune.replay.task_replay import SearchOutcome, calibrate, choose_best, s
 from autotune.replay.trace import Trace, TraceFile, load_traces
 from autotune.replay.trajectories import PartOfTrajectories, Trajectories
 from schedules.config import Config
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import SLOT
 
 Place = tuple[int, int]

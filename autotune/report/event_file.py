@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import TaskState
 
 

@@ -15,10 +15,10 @@ from autotune.artifact.precision_choice import PrecisionChoice, choice_of, preci
 from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
 from autotune.tuning.run_history import Run, algorithm_of, read_history
-from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.config import Config
-from schedules.errors import UsageError
 from schedules.task import Task
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import UsageError
 from search.allocators.stopping import DISPROVED
 
 

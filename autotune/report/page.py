@@ -29,7 +29,7 @@ from autotune.report.plots import (
     timeline_plot,
 )
 from autotune.tuning.run_history import Run
-from schedules.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 from tuning_logs.durable import write_file
 
 TEMPLATE = "report.html.j2"

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from costmodels.choices import did_you_mean
-from schedules.errors import RunError, UsageError
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import RunError, UsageError
 
 PROVIDER = "CPUExecutionProvider"
 

@@ -31,7 +31,7 @@ from autotune.runtime.onnxruntime_compat import (
 )
 from autotune.runtime.serve_options import ServeOptions, time_limit
 from autotune.runtime.serving import Serving
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Array = NDArray[Any]
 

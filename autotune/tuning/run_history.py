@@ -30,11 +30,11 @@ from autotune.tuning.job import Job
 from autotune.validation.reference_runs import Arrays
 from autotune.validation.verify import random_inputs
 from autotune.versions import DISTRIBUTION, SHOWN, installed
-from schedules.bounded import GZIP, parsed_json, unpacked
 from schedules.config import Config
-from schedules.errors import ArtifactError
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.bounded import GZIP, parsed_json, unpacked
+from schedules.vocabulary.errors import ArtifactError
 from tuning_logs.sql_store import TuningLog
 
 FILE = "history.json.gz"

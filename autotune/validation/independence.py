@@ -26,7 +26,7 @@ from autotune.interface import Interface, Shapes, TensorSpec
 from autotune.runtime.multi_shape_executor import cut
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.validation.verify import compare, random_inputs
-from schedules.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from pathlib import Path
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cuda.cubin import Kernel, inspect
 from autotune.backends.cuda.stub import has_driver, make_stub
-from schedules.errors import ArtifactError
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import ArtifactError
 from tests.models.catalog import cached
 from tests.models.light import LIGHT
 

@@ -14,7 +14,7 @@ from autotune import InferenceSession
 from autotune.report.inspect_lanes import report_lanes
 from autotune.validation.verify import session_inputs
 from research.gpu.__main__ import Run, race, torch_engine, tune
-from schedules.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError
 
 WAYS = {"gpu": ("--target", "cuda"), "cpu": ("--lanes", "cpu"), "placed": ("--lanes", "cpu,cuda:0")}
 """Name → options of ``tune run``."""

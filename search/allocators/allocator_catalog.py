@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from costmodels.choices import choose, lazy
+from schedules.vocabulary.choices import choose, lazy
 from search.allocators.allocation import Allocator
 from search.allocators.gradient import Gradient
 from search.allocators.share_per_second import PACE, SharePerSecond

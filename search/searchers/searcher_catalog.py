@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from costmodels.choices import choose, lazy
+from schedules.vocabulary.choices import choose, lazy
 from search.searchers.searcher import SearchContext, Searcher
 
 _FACTORIES: dict[str, Callable[[SearchContext], Searcher]] = {

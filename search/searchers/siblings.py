@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats
 from costmodels.posterior import TaskRows, TemplatePosterior, blank
-from schedules.errors import UsageError
 from schedules.space import Space
+from schedules.vocabulary.errors import UsageError
 from search.searchers.searcher import Result, Siblings
 
 MOST_TASKS = 24

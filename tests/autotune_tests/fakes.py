@@ -17,8 +17,8 @@ from autotune.measure import local_measurer
 from autotune.measure.measurer import Candidate, Origin
 from autotune.tuning import part
 from autotune.validation.verify import compare_artifact
-from schedules.errors import ScheduleError
 from schedules.lower import load_program, lower
+from schedules.vocabulary.errors import ScheduleError
 from tests.shipping import InlineMeasurer
 from tuning_logs.measurement import Measurement
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 from tests.conformance.integer_edges.cases import FAMILIES, QUICK, SIGNED, UNSIGNED, Case, ends

@@ -21,9 +21,9 @@ from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.measure.local_measurer import LocalMeasurer
 from schedules.config import Config
-from schedules.errors import ArtifactError, ScheduleError, UsageError
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
+from schedules.vocabulary.errors import ArtifactError, ScheduleError, UsageError
 from tests.emulation.kernels import emulated_command, needs
 from tests.models.catalog import cached
 

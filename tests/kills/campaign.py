@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
-from schedules.errors import AutotuneError
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import AutotuneError
 from tests.kills.moments import PHASES, Course, Place, course, phase_now, read_events
 from tests.kills.processes import VARIABLE, await_end, pick
 from tests.models.catalog import save

@@ -18,9 +18,9 @@ from autotune.importer.program import import_program, simplify
 from autotune.measure.evaluator import Adaptive
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from autotune.measure.measurer import Candidate
-from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
+from schedules.vocabulary.errors import ScheduleError
 from tests.models import cached
 from tests.models.quantised import quantise
 from tests.mutation import lowering

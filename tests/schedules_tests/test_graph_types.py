@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from schedules.errors import ScheduleError
 from schedules.graph_types import check_index_map, check_program
 from schedules.lower import foreign_program, normalise, program_of, task_key
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
 
 

@@ -11,7 +11,6 @@ from tvm import te
 
 import schedules
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.lower import (
     BASELINE,
     WRITTEN_HERE,
@@ -30,6 +29,7 @@ from schedules.target import Target
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_te
 

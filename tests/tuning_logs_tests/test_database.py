@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from schedules.errors import LogError
+from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import KEY, any_program, timed
 from tuning_logs import database as database_module
 from tuning_logs.database import without_secrets

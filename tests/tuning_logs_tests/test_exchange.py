@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedules.errors import LogError
+from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import AVX2, AVX512, KEY, any_program, failed, other_key, records, timed
 from tuning_logs import exchange
 from tuning_logs.codec import content_hash, digest, from_data, to_data

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from tuning_logs.measurement import ERROR_KINDS, Measurement
 
 

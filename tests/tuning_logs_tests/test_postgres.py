@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect
 
-from schedules.errors import LogError
+from schedules.vocabulary.errors import LogError
 from tests.conformance.store_suite import StoreSuite
 from tests.tuning_logs_tests.postgres_server import PostgresServer
 from tests.tuning_logs_tests.samples import KEY, any_program, failed, timed

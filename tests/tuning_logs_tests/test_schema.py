@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, inspect, text
 
-from schedules.errors import LogError
 from schedules.target import Target
+from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import AVX512, KEY, any_program, failed, timed
 from tuning_logs import schema, sql_store
 from tuning_logs.maintenance import verify

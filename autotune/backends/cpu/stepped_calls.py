@@ -16,7 +16,7 @@ from autotune.backends.cpu.program_words import BFLOAT, CODES
 from autotune.graph.steps import Step
 from autotune.host.dtypes import numpy_type
 from autotune.host.pages import paged
-from schedules.errors import RunError
+from schedules.vocabulary.errors import RunError
 
 EACH = 1 << 20
 """Threads that a loop is told it has, so that each of them gets one job: no kernel has so many."""

@@ -26,7 +26,7 @@ from autotune.backends.executor import Arrays, KernelExecutor, Span
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import Operand, Steps
 from autotune.host.third_party import foreign_runs
-from schedules.errors import ArtifactError, MeasureError
+from schedules.vocabulary.errors import ArtifactError, MeasureError
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from autotune.graph.lanes import HOST, Lane, cpu_lane
 from autotune.graph.merge import COPY
 from autotune.graph.steps import WHOLE, Group, Step, Steps
 from autotune.graph.streaming import Streaming, choose_resident, streamed
-from schedules.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 if TYPE_CHECKING:  # which loads this module
     from autotune.backends.software.software_device import SoftwareDevice

@@ -16,7 +16,7 @@ from autotune.frame.frame import HostStep
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.interface import TensorSpec
-from schedules.errors import UnsupportedError
+from schedules.vocabulary.errors import UnsupportedError
 
 STRINGS = "object"
 """NumPy's type of strings, as ``TensorSpec`` names it."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autotune.importer.onnx_model.shape_sets import MOST_SETS, Shape
-from schedules.bounded import parsed_json
-from schedules.errors import UsageError
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import UsageError
 
 Sizes = Mapping[str, Shape]
 """Input → shape of one call."""

@@ -23,8 +23,8 @@ from autotune.host.roofline import Roofline
 from autotune.measure.measurer import Candidate, Origin
 from autotune.measure.remote.measuring_worker import Answer, MachineLost, RemoteMachine
 from schedules.config import Config
-from schedules.errors import MeasureError
 from schedules.target import Target
+from schedules.vocabulary.errors import MeasureError
 from tuning_logs.measurement import Measurement
 
 log = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
-from schedules.errors import check
 from schedules.target import Target
 from schedules.templates.common.structure import axis_loops, blocks_in_order
 from schedules.templates.cuda.cuda_recurrent_steps import untuned, walk_of
 from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
+from schedules.vocabulary.errors import check
 
 THREADS = 128
 

@@ -22,7 +22,6 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import SBlockRV
 
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.ranking import ranked
@@ -36,6 +35,7 @@ from schedules.templates.common.structure import (
 )
 from schedules.templates.cuda.cuda_structure import WARP, bind_flat, inline_all
 from schedules.templates.template import OneAlgorithm
+from schedules.vocabulary.errors import ScheduleError
 
 OP = "cuda_reduce"
 THREADS = 128  # of a block of a stage that does not reduce

@@ -16,9 +16,9 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from schedules.errors import check
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
+from schedules.vocabulary.errors import check
 
 
 class Role(Enum):

@@ -24,7 +24,7 @@ from autotune.artifact.manifest import (
     sealed,
     sha256,
 )
-from schedules.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.composites import three_segments, two_batches
 
 

@@ -14,7 +14,7 @@ from autotune.artifact.make_plan import make_plan
 from autotune.artifact.manifest import read_manifest, sealed, sha256
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.pages import ALIGNMENT
-from schedules.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.sql_store import memory_log
 

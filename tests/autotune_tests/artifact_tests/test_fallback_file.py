@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.artifact.fallback_file import interface_of, read_fallback
-from schedules.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.tiny import tiny_model
 
 

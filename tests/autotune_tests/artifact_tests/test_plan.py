@@ -9,11 +9,11 @@ import tvm
 from autotune.artifact.make_plan import SHOWN, make_plan, record_key
 from autotune.artifact.plan import Choice, Plan
 from schedules.config import Config
-from schedules.errors import ArtifactError, MissingRecordError
 from schedules.lower import BASELINE
 from schedules.space import Knob, Space
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import ArtifactError, MissingRecordError
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import memory_log

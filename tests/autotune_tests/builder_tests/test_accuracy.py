@@ -10,8 +10,8 @@ from autotune.artifact.plan import Plan
 from autotune.builder import accuracy
 from autotune.builder.accuracy import LEVELS, Built, first_that_passes
 from autotune.validation.verdict import Verdict
-from schedules.errors import VerificationError
 from schedules.lower import EXACT, MOST_LOSSY
+from schedules.vocabulary.errors import VerificationError
 from tests.autotune_tests.tiny import target
 
 OUT = Path("out.tuned")

@@ -13,8 +13,8 @@ from autotune.cli.main import main
 from autotune.host.machine import read_host
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
-from schedules.errors import MissingRecordError, UsageError
 from schedules.target import Target
+from schedules.vocabulary.errors import MissingRecordError, UsageError
 from tests.models import catalog
 
 TWO = Target("llvm", "avx2", "haswell", threads=2)

@@ -18,8 +18,8 @@ from autotune.options import Options
 from autotune.tuning.result import Result
 from autotune.tuning.tune import tune
 from autotune.validation.verdict import Verdict
-from schedules.errors import ArtifactError, VerificationError
 from schedules.target import Target
+from schedules.vocabulary.errors import ArtifactError, VerificationError
 from tests.models.catalog import cached
 
 TARGET = Target.cuda("sm_90", 132)

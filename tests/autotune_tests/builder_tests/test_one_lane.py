@@ -14,8 +14,8 @@ from autotune.builder.one_lane import build_on_one_lane
 from autotune.graph.lanes import cpu_lane
 from autotune.options import Options
 from autotune.validation.verify import compare_artifact
-from schedules.errors import CompileError
 from schedules.lower import BASELINE, EXACT
+from schedules.vocabulary.errors import CompileError
 from tests.autotune_tests.tiny import target, tiny_program
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord

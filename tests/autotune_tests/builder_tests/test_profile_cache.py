@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.builder.profile_cache import LEAST_S, ProfileCache
-from schedules.errors import MissingRecordError
+from schedules.vocabulary.errors import MissingRecordError
 from tests.autotune_tests.tiny import target
 from tuning_logs.sql_store import memory_log
 

@@ -10,8 +10,8 @@ import pytest
 from autotune.artifact.make_plan import UNTUNED, make_plan, record_key
 from autotune.cli.main import main
 from schedules.config import Config
-from schedules.errors import LogError, ScheduleError
 from schedules.lower import BASELINE, load_program, lower
+from schedules.vocabulary.errors import LogError, ScheduleError
 from tests.autotune_tests.cli_tests.hostile_lines import Mutations
 from tests.autotune_tests.cli_tests.hostile_records import annotated, canary, chain, line_of, record_data
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program

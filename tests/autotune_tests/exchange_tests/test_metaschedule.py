@@ -12,12 +12,12 @@ import pytest
 from autotune.artifact.make_plan import record_key
 from autotune.exchange.metaschedule import RECORDS, TARGET, WORKLOADS, export_databases, import_databases
 from schedules.config import Config
-from schedules.errors import LogError, ScheduleError
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from schedules.templates.common.prefetch import without_prefetches
 from schedules.templates.common.traced import MORE, replayed, trace_of, whole_trace
 from schedules.traces import SPACE, TRACE, traced_config
+from schedules.vocabulary.errors import LogError, ScheduleError
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord

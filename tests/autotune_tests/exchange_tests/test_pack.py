@@ -22,8 +22,8 @@ from autotune.exchange.pack import pack
 from autotune.importer.guarded_import import import_model
 from autotune.importer.load import load_model
 from schedules.config import Config
-from schedules.errors import UsageError
 from schedules.target import Target
+from schedules.vocabulary.errors import UsageError
 from tests.autotune_tests.backends_tests.cuda_tests.fake_driver import FakeBindings
 from tests.models.catalog import cached
 from tuning_logs.measurement import Measurement

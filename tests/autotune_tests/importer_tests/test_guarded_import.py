@@ -23,7 +23,7 @@ from autotune.importer.guarded_import import count_nodes, import_memory, import_
 from autotune.importer.import_worker import Limits
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
-from schedules.errors import ModelError, UsageError
+from schedules.vocabulary.errors import ModelError, UsageError
 from tests import hostile
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.autotune_tests.tiny import save_tiny, target, tiny_model

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.importer.load import load_model
-from schedules.errors import ModelError, UsageError
+from schedules.vocabulary.errors import ModelError, UsageError
 from tests.autotune_tests.importer_tests.onnx_cases import FLOAT, conv_model, model_of, value, written
 
 

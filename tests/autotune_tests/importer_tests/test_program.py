@@ -9,8 +9,8 @@ from autotune.importer.kernel_passes import interface
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from autotune.options import FP32, Precision
-from schedules.errors import ModelError
 from schedules.target import Target
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models import cached

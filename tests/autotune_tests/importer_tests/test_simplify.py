@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models import cached, random_inputs, run_reference
 from tests.models.reference import reference_session

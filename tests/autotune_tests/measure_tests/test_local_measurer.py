@@ -17,8 +17,8 @@ from autotune.measure import local_measurer
 from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from autotune.measure.messages import Timed
-from schedules.errors import MeasureError, UsageError
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import MeasureError, UsageError
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate

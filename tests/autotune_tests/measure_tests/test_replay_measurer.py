@@ -6,8 +6,8 @@ from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.measurer import Candidate
 from autotune.measure.replay_measurer import ReplayMeasurer, VirtualClock, cut, recorded
 from schedules.config import Config
-from schedules.errors import MissingRecordError
 from schedules.task import Task
+from schedules.vocabulary.errors import MissingRecordError
 from tests.conformance.measurer_suite import MeasurerSuite
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord

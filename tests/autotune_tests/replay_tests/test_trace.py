@@ -10,7 +10,7 @@ import pytest
 
 from autotune.replay.trace import load_traces
 from research.trace_writer import corrected
-from schedules.errors import LogError
+from schedules.vocabulary.errors import LogError
 from tests.autotune_tests.replay_tests.made_up import trace
 
 

@@ -10,7 +10,7 @@ import autotune
 from autotune import Options
 from autotune.options import Generation
 from autotune.runtime.generation_executor import TOTAL
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from tests.models.language import save_language, tiny
 from tests.models.test_language import empty_caches, feed
 

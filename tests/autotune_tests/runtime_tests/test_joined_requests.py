@@ -7,7 +7,7 @@ import pytest
 
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.session import InferenceSession
-from schedules.errors import RunError, UsageError
+from schedules.vocabulary.errors import RunError, UsageError
 from tests.autotune_tests.composites import pairs
 
 THREADS = 16

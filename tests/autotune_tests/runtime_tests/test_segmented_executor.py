@@ -8,7 +8,7 @@ import pytest
 
 from autotune.artifact.composite import read_composite
 from autotune.runtime.segmented_executor import SegmentedExecutor, open_onnxruntime
-from schedules.errors import InstallError, ModelError, RunError, UsageError
+from schedules.vocabulary.errors import InstallError, ModelError, RunError, UsageError
 from tests.autotune_tests.composites import data, three_segments
 
 

@@ -30,7 +30,7 @@ from autotune.tuning.part import tune_part
 from autotune.tuning.run_plan import PartJob
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
-from schedules.errors import ArtifactError, RunError, UsageError, VerificationError
+from schedules.vocabulary.errors import ArtifactError, RunError, UsageError, VerificationError
 from tests.autotune_tests.fakes import fake_device
 from tests.models import transformer
 from tests.models.catalog import cached

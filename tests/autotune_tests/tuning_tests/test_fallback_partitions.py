@@ -20,7 +20,7 @@ from autotune.report.facts import read_facts
 from autotune.report.page import render
 from autotune.tuning import tune as tuning
 from autotune.tuning.run_history import read_history
-from schedules.errors import ArtifactError, ModelError, UsageError
+from schedules.vocabulary.errors import ArtifactError, ModelError, UsageError
 from tests.autotune_tests.fakes import fake_device, interrupt_the_first_part
 from tests.autotune_tests.tiny import save_tiny, target
 

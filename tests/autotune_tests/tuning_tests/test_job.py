@@ -9,9 +9,9 @@ from autotune.measure.measurer import Origin
 from autotune.options import Options
 from autotune.tuning.job import Job, KernelTask, sibling_results
 from autotune.tuning.loop import TuningLoop
-from schedules.errors import UsageError
 from schedules.space import Knob, Space
 from schedules.task import Task
+from schedules.vocabulary.errors import UsageError
 from search.allocators.simple_allocators import RoundRobin
 from search.allocators.stopping import DISPROVED, Limits
 from search.searchers.random_search import RandomSearch

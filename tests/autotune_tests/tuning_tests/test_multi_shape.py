@@ -19,7 +19,7 @@ from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.multi_shape import ShapeSets
 from autotune.tuning.run_plan import PartJob, part_options
-from schedules.errors import ArtifactError, UsageError
+from schedules.vocabulary.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import fake_device, interrupt_the_first_part
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
 from tests.models import save

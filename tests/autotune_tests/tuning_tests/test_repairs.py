@@ -22,8 +22,8 @@ from autotune.importer.rewriting.registry import ENTRIES, Entry, Role
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
-from schedules.errors import ModelError, UnsupportedError, VerificationError
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import ModelError, UnsupportedError, VerificationError
 from tests.autotune_tests.fakes import fake_device
 from tests.models import random_inputs
 

@@ -14,8 +14,8 @@ from autotune.host.machine import host_target
 from autotune.options import CONFLICTS, GIVEN, Generation, Options
 from autotune.tuning import run_plan
 from autotune.tuning.run_plan import plan_run
-from schedules.errors import UsageError
 from schedules.target import Target
+from schedules.vocabulary.errors import UsageError
 
 MODEL = [Path("m.onnx")]
 

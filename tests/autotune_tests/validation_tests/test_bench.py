@@ -26,7 +26,7 @@ from autotune.validation.bench import (
 )
 from autotune.validation.bench_process import EngineTimes
 from autotune.validation.verify import random_inputs
-from schedules.errors import ArtifactError, InstallError, ModelError, UsageError
+from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 from tests.autotune_tests.composites import three_segments, two_batches
 
 OURS = EngineTimes("tune", "1", "fp32", [[0.010, 0.012], [0.011, 0.013]])

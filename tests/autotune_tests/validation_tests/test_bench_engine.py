@@ -27,7 +27,7 @@ from autotune.validation.bench_engine import (
     load_work,
     openvino_precision,
 )
-from schedules.errors import ArtifactError, MeasureError
+from schedules.vocabulary.errors import ArtifactError, MeasureError
 from tests.autotune_tests.tiny import tiny_model
 
 

@@ -12,7 +12,7 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.light_model import light
 from autotune.validation import reference_runs
 from autotune.validation.reference_runs import Reference, reference_outputs
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.tiny import tiny_model
 from tests.models import catalog
 

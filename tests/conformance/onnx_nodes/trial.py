@@ -20,8 +20,8 @@ from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from autotune.runtime.session import InferenceSession
 from autotune.validation.reference_runs import reference_outputs
-from schedules.errors import AutotuneError, ModelError
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import AutotuneError, ModelError
 from tests.conformance.onnx_nodes.cases import Case
 from tests.shipping import InlineMeasurer, first_guesses, plan_of, random_configs
 

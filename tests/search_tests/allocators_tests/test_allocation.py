@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import TaskState, open_tasks, slot_trials, state_of
 from search.allocators.simple_allocators import Sequential
 from tests.search_tests.states import known

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocator_catalog import ALLOCATORS, make_allocator
 from tests.conformance.allocator_suite import AllocatorSuite
 

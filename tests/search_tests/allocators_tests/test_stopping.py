@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import TaskState
 from search.allocators.stopping import Limits, credible_bound_s, every_task_tried, why_run_done, why_task_done
 

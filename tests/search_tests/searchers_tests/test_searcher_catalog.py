@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from search.searchers.searcher import SearchContext
 from search.searchers.searcher_catalog import SEARCHERS, make_searcher
 from tests.conformance import spaces

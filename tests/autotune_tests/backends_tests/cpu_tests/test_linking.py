@@ -12,9 +12,9 @@ from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, compile_kernels, l
 from autotune.host.compilers import compile_with
 from autotune.measure.measurer import symbol_of
 from autotune.runtime.session import InferenceSession
-from schedules.errors import MeasureError
 from schedules.lower import BASELINE
 from schedules.space import Knob, Space
+from schedules.vocabulary.errors import MeasureError
 from tests.autotune_tests.tiny import target, tiny_program
 
 

@@ -21,7 +21,7 @@ from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
 from autotune.graph.steps import CallJobs, LiveRows, Operand, Piece, Step, Steps, arrange
 from autotune.host.machine import thread_cpus
 from autotune.measure.output_check import aligned
-from schedules.errors import ArtifactError, RunError
+from schedules.vocabulary.errors import ArtifactError, RunError
 from tests.autotune_tests.backends_tests.software_tests.placed import sequential
 from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
 

@@ -10,9 +10,9 @@ from autotune.backends.cuda import cuda_builder
 from autotune.backends.cuda.cuda_builder import Wanted, build_kernels
 from autotune.host.worker_pool import Lost
 from schedules.config import Config
-from schedules.errors import MeasureError
 from schedules.lower import BASELINE, claim, program_of
 from schedules.target import Target
+from schedules.vocabulary.errors import MeasureError
 from tests.schedules_tests.templates_tests.cuda_tests.cases import PRODUCTS
 
 

@@ -11,7 +11,7 @@ from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.graph.lanes import HOST, cpu_lane
 from autotune.graph.placement import Link
 from autotune.graph.steps import Piece
-from schedules.errors import RunError
+from schedules.vocabulary.errors import RunError
 from tests.autotune_tests.backends_tests.cpu_tests.test_native_executor import (
     PATIENCE_S,
     equal,

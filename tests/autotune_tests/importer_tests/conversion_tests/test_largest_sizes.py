@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 

@@ -5,7 +5,7 @@ import pytest
 
 from autotune.importer.generation.guess import generation_shapes
 from autotune.options import Generation
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 from tests.models import save
 from tests.models.language import save_language, tiny
 

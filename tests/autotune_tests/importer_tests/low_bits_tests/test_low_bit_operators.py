@@ -6,7 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.built import run, run_ours
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers

@@ -12,7 +12,7 @@ from autotune.importer.onnx_model.shapes import (
     shape_text,
     skeleton,
 )
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value
 
 

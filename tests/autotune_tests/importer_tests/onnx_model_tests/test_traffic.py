@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.importer.onnx_model.traffic import WORTH, read_traffic, sets_of
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 CALLS = st.lists(
     st.tuples(st.tuples(st.integers(1, 8), st.integers(1, 64)), st.integers(1, 1000)), min_size=1, max_size=20

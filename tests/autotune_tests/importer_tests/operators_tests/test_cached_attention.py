@@ -8,7 +8,7 @@ from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplified
 from autotune.options import Generation
-from schedules.errors import UnsupportedError
+from schedules.vocabulary.errors import UnsupportedError
 from tests.models.language import LANGUAGE, TINY_SIZES, save_language, tiny
 
 TARGET = host_target(2)

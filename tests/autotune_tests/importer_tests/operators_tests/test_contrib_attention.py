@@ -7,7 +7,7 @@ import pytest
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
 

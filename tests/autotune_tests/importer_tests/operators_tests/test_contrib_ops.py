@@ -7,7 +7,7 @@ from onnx import TensorProto
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
 from autotune.importer.rewriting.registry import ENTRIES, MICROSOFT
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
 from tests.autotune_tests.importer_tests.low_bits_tests.test_low_bit_operators import ALL as LOW_BITS

@@ -17,7 +17,7 @@ from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import ENTRIES, Role
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests import families
 from tests.autotune_tests.importer_tests.low_bits_tests import test_low_bit_operators
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value

@@ -14,9 +14,9 @@ from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.measure.remote.measuring_worker import Answer, MachineLost
 from autotune.options import Options
 from schedules.config import Config
-from schedules.errors import MeasureError, UsageError
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import MeasureError, UsageError
 from tests.autotune_tests.fakes import by_config
 from tests.conformance.measurer_suite import MeasurerSuite
 from tuning_logs.measurement import Measurement

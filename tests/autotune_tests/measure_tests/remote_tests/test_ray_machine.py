@@ -19,7 +19,7 @@ from autotune.measure.remote.ray_machine import RayMachine, open_machines
 from autotune.measure.remote.ray_worker import Description, MeasurerOptions, versions
 from autotune.options import Options
 from autotune.tuning.tune import tune
-from schedules.errors import MeasureError
+from schedules.vocabulary.errors import MeasureError
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate

@@ -11,7 +11,7 @@ from autotune.host.machine import host_target
 from autotune.measure.local_measurer import LOWERING, MeasureLimits
 from autotune.measure.remote import ray_worker
 from autotune.measure.remote.ray_worker import MeasurerOptions, RayWorker, versions
-from schedules.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def test_a_machine_describes_itself() -> None:

@@ -17,7 +17,7 @@ from autotune.measure.remote.rpc_machine import RpcMachine, remote_target, warn_
 from autotune.measure.remote.rpc_session import Address, request
 from autotune.options import Options
 from autotune.tuning.tune import tune
-from schedules.errors import MeasureError, UsageError
+from schedules.vocabulary.errors import MeasureError, UsageError
 from tests.autotune_tests.measure_tests import faults, rpc_server
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate

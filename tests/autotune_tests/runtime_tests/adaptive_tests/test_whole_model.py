@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.runtime.adaptive.whole_model import WholeModel
-from schedules.errors import ModelError, RunError, UsageError
+from schedules.vocabulary.errors import ModelError, RunError, UsageError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models import save
 

@@ -11,7 +11,7 @@ import pytest
 from autotune.artifact.manifest import KERNELS, SHAPES, kind_of
 from autotune.tuning import tune as tuning
 from autotune.tuning.background.background_tuner import BUDGETS_S, BackgroundTuner, Pace, Settings
-from schedules.errors import LogError, UnsupportedError
+from schedules.vocabulary.errors import LogError, UnsupportedError
 from tests.autotune_tests.fakes import fake_device
 from tests.conftest import keep_code
 from tests.models import save

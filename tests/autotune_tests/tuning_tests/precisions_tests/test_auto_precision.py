@@ -22,7 +22,7 @@ from autotune.tuning.precisions import auto_precision
 from autotune.tuning.precisions import product_times as product_times_module
 from autotune.tuning.precisions.product_times import product_times
 from autotune.tuning.run_plan import PartJob
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.fakes import fake_device
 from tests.models import save
 from tests.models.catalog import cached

@@ -10,9 +10,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
 
-from schedules.errors import ScheduleError
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import blocks_in_order, parameter_shapes
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.programs import Array, from_te
 
 ROWS, DEPTH, COLUMNS = 4, 6, 5

@@ -7,10 +7,10 @@ import pytest
 import tvm_ffi
 
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
 

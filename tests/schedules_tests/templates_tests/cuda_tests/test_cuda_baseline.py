@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, lower
 from schedules.target import Target
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.templates_tests.cuda_tests.cases import PRODUCTS
 

@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
-from schedules.errors import UnsupportedError
+from schedules.vocabulary.errors import UnsupportedError
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
 from tests.autotune_tests.importer_tests.operators_tests.classical_tests.classical_cases import X, classical, tensor

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from schedules.errors import UnsupportedError
+from schedules.vocabulary.errors import UnsupportedError
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.contrib_cases import floats
 from tests.autotune_tests.importer_tests.operators_tests.classical_tests.classical_cases import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from schedules.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run, run_all
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 

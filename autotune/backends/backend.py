@@ -95,7 +95,7 @@ class Backend(Protocol):
         ...
 
     def device(self, lane: Lane, room: Room) -> Device:
-        """The device of a lane beside the CPU's: of this machine, or for ``llvm`` targets a simulated one.
+        """The device of a lane next to the CPU's.
 
         Raises:
             ArtifactError: if this machine has no such device.

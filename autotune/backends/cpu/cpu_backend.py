@@ -131,10 +131,8 @@ class CpuBackend:
         return devices, parts
 
     def device(self, lane: Lane, room: Room) -> Device:
-        """Implement ``Backend.device``: a simulated one."""
-        from autotune.backends.software.software_device import SoftwareDevice  # few artifacts need it
-
-        return SoftwareDevice(lane.device, room)
+        """Implement ``Backend.device``: a CPU has none."""
+        raise ArtifactError(f"subgraphs on {lane.device} have kernels for a CPU; tune the model again")
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
         """Implement ``Backend.emit``."""

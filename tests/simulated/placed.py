@@ -11,13 +11,13 @@ import numpy as np
 from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
 from autotune.backends.device_interface import Room
-from autotune.backends.software.software_device import SoftwareDevice
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import Lane, copy_lanes
 from autotune.graph.merge import Part, device_flat, merge, with_transfers
 from autotune.graph.steps import Piece, arrange
 from autotune.host.machine import thread_cpus
 from autotune.interface import TensorSpec
+from tests.simulated.software_device import SoftwareDevice
 
 DEVICE = "sim:0"
 

@@ -17,11 +17,11 @@ from autotune.backends.executor import Arrays
 from autotune.graph.lanes import HOST, Lane, cpu_lane
 from autotune.graph.merge import COPY
 from autotune.graph.steps import WHOLE, Group, Step, Steps
-from autotune.graph.streaming import Streaming, choose_resident, streamed
 from schedules.errors import ArtifactError
+from tests.simulated.streaming import Streaming, choose_resident, streamed
 
 if TYPE_CHECKING:  # which loads this module
-    from autotune.backends.software.software_device import SoftwareDevice
+    from tests.simulated.software_device import SoftwareDevice
 
 BEGIN, END = "@begin", "@end"
 """Calls around a kernel whose seconds are made up."""

@@ -1,6 +1,6 @@
 """Clocks of simulated devices."""
 
-from autotune.backends.software.clock import Clock, ManualClock
+from tests.simulated.clock import Clock, ManualClock
 
 
 def test_nobody_is_early():

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from autotune.backends.device_interface import DeviceLostError, OutOfMemoryError, Room
-from autotune.backends.software.clock import Clock, ManualClock
-from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.graph.lanes import HOST, cpu_lane
 from autotune.graph.placement import Link
 from autotune.graph.steps import Piece
@@ -20,8 +18,10 @@ from tests.autotune_tests.backends_tests.cpu_tests.test_native_executor import (
     tensor,
     within,
 )
-from tests.autotune_tests.backends_tests.software_tests.placed import Mixing, Placed, device_lane, sequential
 from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
+from tests.simulated.clock import Clock, ManualClock
+from tests.simulated.placed import Mixing, Placed, device_lane, sequential
+from tests.simulated.software_device import SoftwareDevice, Speeds
 
 assert library  # a fixture
 

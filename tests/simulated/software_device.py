@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from autotune.artifact.directory import Artifact
 from autotune.backends.device_interface import DeviceLostError, OutOfMemoryError, Room
 from autotune.backends.executor import Arrays
-from autotune.backends.software.clock import Clock
 from autotune.graph.lanes import HOST, Way
 from autotune.graph.placement import Link
 from autotune.graph.steps import Step
+from tests.simulated.clock import Clock
 
 Work = Callable[[], None]
 
@@ -141,7 +141,7 @@ class SoftwareDevice:
 
     def program(self, part: Artifact) -> DeviceProgram:
         """What runs ``part`` here."""
-        from autotune.backends.software.software_program import SoftwareProgram  # which runs on what is in this module
+        from tests.simulated.software_program import SoftwareProgram  # which runs on what is in this module
 
         return SoftwareProgram(self, part)
 

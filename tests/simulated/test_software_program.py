@@ -8,14 +8,14 @@ import pytest
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.device_interface import OutOfMemoryError, Room
-from autotune.backends.software.clock import ManualClock
-from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.builder.device_profiles import spec_bytes
 from autotune.graph.placement import Link
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.tune import tune
 from tests.models import transformer
+from tests.simulated.clock import ManualClock
+from tests.simulated.software_device import SoftwareDevice, Speeds
 
 LAYERS, KERNEL_S = 8, 0.25
 NO_TIME = Link()

@@ -19,12 +19,12 @@ ROOMS = ("schedules", "tuning_logs", "costmodels", "search", "autotune")
 
 ORDER = (
     *("host", "frame", "measure", "importer", "graph", "artifact", "backends", "runtime", "validation", "builder"),
-    *("tuning", "report", "replay", "exchange", "cli"),
+    *("tuning", "report", "exchange", "cli", "contrib"),
 )
-"""Sub-packages of ``autotune``: each imports itself and those before it."""
+"""Sub-packages of ``autotune``: each imports itself and those before it. Nothing imports a contribution."""
 
 IMPORTER_ORDER = (
-    *("onnx_model", "model_files", "rewriting", "operators", "operators/classical", "operators/contractions"),
+    *("onnx_model", "model_files", "rewriting", "operators", "operators/contractions"),
     *("operators/dynamic", "operators/whole_numbers", "fusion", "integers", "low_bits", "generation", "conversion"),
     *("layouts", "images", ""),
 )
@@ -126,6 +126,8 @@ def sub_package_order(tree: Tree) -> list[str]:
                 other = listed(name, home, order)
                 if other in order and order.index(other) > order.index(own):
                     found.append(f"{path}:{node.lineno} imports {name}, which comes after {own}")
+                if own == other == "contrib" and name.split(".")[2:3] not in ([], [path.split("/")[2]]):
+                    found.append(f"{path}:{node.lineno} imports {name}, which is another contribution")
     return sorted(set(found))
 
 
@@ -355,9 +357,9 @@ def local_imports(tree: Tree) -> list[str]:
     """
     found = []
     for path, module in library(tree):
-        if re.fullmatch(r"(\w+_)?catalog\.py|__init__\.py", PurePosixPath(path).name) or path.startswith(
-            "autotune/cli/"
-        ):
+        if re.fullmatch(
+            r"(\w+_)?catalog\.py|\w+_command\.py|__init__\.py", PurePosixPath(path).name
+        ) or path.startswith("autotune/cli/"):
             continue  # catalogues and the CLI import only what was asked for, so that starting stays quick
         lines = tree[path].splitlines()
         for function in ast.walk(module):
@@ -435,7 +437,7 @@ def words(name: str) -> set[str]:
 LOG_READERS = {"records": 1, "best": 1, "ranked": 1, "fastest": 2}
 """Method of a tuning log that reads records → where its ``space`` stands among the arguments."""
 
-ONLY_SHOWN = ("autotune/cli/", "autotune/exchange/", "tuning_logs/")
+ONLY_SHOWN = ("autotune/cli/", "autotune/contrib/exchange/", "tuning_logs/")
 """Packages that show records, or pass them on, and act on none."""
 
 

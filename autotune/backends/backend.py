@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.device_interface import Device, Room
-from autotune.backends.executor import KernelExecutor
+from autotune.backends.executor import Executor
 from autotune.graph.lanes import Lane
 from autotune.options import Options
 from schedules.config import Config
@@ -82,7 +82,7 @@ class Backend(Protocol):
         """The bounds that kernels for ``target`` cannot exceed, measured here or from a data sheet."""
         ...
 
-    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
+    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> Executor:
         """What runs ``artifact``.
 
         Args:

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend_catalog import backend_of
-from autotune.backends.executor import Span, StreamCall, Streams
+from autotune.backends.executor import Executor, Span, StreamCall, Streams
 from autotune.host.dtypes import as_words, numpy_type, word
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 
@@ -41,33 +41,25 @@ class OneShapeExecutor(ArtifactExecutor):
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """Implement ``ArtifactExecutor.run``."""
+        """Implement ``Executor.run``."""
         made = self._kernels.run(self._read(arrays))
         return made if self._as_made else self._as_users_see(made)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """Implement ``ArtifactExecutor.profile``."""
+        """Implement ``Executor.profile``."""
         return self._kernels.profile(self._read(arrays))
 
     def timeline(self, arrays: Arrays) -> list[Span]:
-        """Implement ``ArtifactExecutor.timeline``."""
+        """Implement ``Executor.timeline``."""
         return self._kernels.timeline(self._read(arrays))
 
-    def halt(self) -> None:
-        """Implement ``ArtifactExecutor.halt``; TVM's virtual machine runs to its end."""
-        self._kernels.halt()
-
-    def resume(self) -> None:
-        """Implement ``ArtifactExecutor.resume``."""
-        self._kernels.resume()
-
     @property
-    def survives_fork(self) -> bool:
-        """Implement ``ArtifactExecutor``."""
-        return self._kernels.survives_fork
+    def parts(self) -> Sequence[Executor]:
+        """Implement ``Executor.parts``."""
+        return (self._kernels,)
 
-    def streams(self, others: Sequence[ArtifactExecutor]) -> Streams | None:
-        """Implement ``ArtifactExecutor.streams``."""
+    def streams(self, others: Sequence[Executor]) -> Streams | None:
+        """Implement ``Executor.streams``."""
         same = [other._kernels for other in others if isinstance(other, OneShapeExecutor)]
         streams = self._kernels.streams(same) if self._as_made else None
         return None if streams is None else OneShapeStreams(streams, self._read)

@@ -15,7 +15,7 @@ from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
-from autotune.backends.executor import KernelExecutor
+from autotune.backends.executor import Executor
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.machine import missing_features, read_host, runs_here, session_cpus
 from autotune.options import Options
@@ -95,7 +95,7 @@ class CpuBackend:
 
         return measure_roofline(target)
 
-    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
+    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> Executor:
         """Implement ``Backend.executor``; on fewer cores than it was placed on, some run several lanes."""
         if artifact.steps is None:
             check_versions()

@@ -25,7 +25,7 @@ from autotune.backends.cpu.native_library import (
 )
 from autotune.backends.cpu.native_streams import NativeStreams
 from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
-from autotune.backends.executor import Arrays, KernelExecutor, Span
+from autotune.backends.executor import Arrays, Executor, Span
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import Operand, Steps
 from autotune.host.pages import RecycledMemory
@@ -51,7 +51,7 @@ KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
 """A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
 
 
-class NativeExecutor:
+class NativeExecutor(Executor):
     """Runs groups of kernel calls on lanes, one run at a time; callers of other threads wait for their turn.
 
     Args:
@@ -106,11 +106,11 @@ class NativeExecutor:
 
     @property
     def survives_fork(self) -> bool:
-        """Implement ``KernelExecutor``: the core does; no device is known to."""
+        """Implement ``Executor``: the core does; no device is known to."""
         return not self._devices
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
-        """Implement ``KernelExecutor.run``; an error names the subgraph and its lane."""
+        """Implement ``Executor.run``; an error names the subgraph and its lane."""
         return self._run(inputs, None)
 
     def timeline(self, inputs: Arrays) -> list[Span]:
@@ -126,12 +126,12 @@ class NativeExecutor:
         ]
 
     def halt(self) -> None:
-        """Implement ``KernelExecutor.halt``."""
+        """Implement ``Executor.halt``."""
         self._request.cancelled = 1  # first: a run that begins now looks here after it has cleared the core's mark
         self.library.cancel(self.handle)
 
     def resume(self) -> None:
-        """Implement ``KernelExecutor.resume``."""
+        """Implement ``Executor.resume``."""
         self._request.cancelled = 0
 
     def close(self) -> None:
@@ -161,8 +161,8 @@ class NativeExecutor:
             "build the artifact again, and report the model if it stays"
         )
 
-    def streams(self, others: Sequence[KernelExecutor]) -> NativeStreams | None:
-        """Implement ``KernelExecutor.streams``; None of an artifact that was built by a version without them."""
+    def streams(self, others: Sequence[Executor]) -> NativeStreams | None:
+        """Implement ``Executor.streams``; None of an artifact that was built by a version without them."""
         same = [other for other in others if isinstance(other, NativeExecutor)]
         try:
             return NativeStreams([self, *same])

@@ -127,7 +127,7 @@ class NativeCall:
     """An implementation of ``StreamCall``.
 
     Attributes:
-        inputs: as ``KernelExecutor.run`` takes them.
+        inputs: as ``Executor.run`` takes them.
     """
 
     __slots__ = ("_address", "_block", "_streams", "inputs")

@@ -10,6 +10,7 @@ from tests.architecture import (
     MAX_FILES_AT_TOP,
     MAX_FILES_PER_FOLDER,
     MAX_FUNCTION_LINES,
+    MAX_METHODS,
     OUTSIDE,
     ROOMS,
     RULES,
@@ -110,6 +111,7 @@ BROKEN = {
         {"search/a.py": LONG_FUNCTION},
         {"tests/test_a.py": LONG_FUNCTION},
         {"autotune/a.py": "class A:\n" + "".join(f"    {line}\n" for line in LONG_FUNCTION.splitlines())},
+        {"autotune/a.py": "class A:\n" + "".join(f"    def f{n}(self): pass\n" for n in range(MAX_METHODS + 1))},
     ],
     "names_only": [
         {"autotune/__init__.py": "def tune():\n    pass"},

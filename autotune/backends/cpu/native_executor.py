@@ -144,7 +144,7 @@ class NativeExecutor(Executor):
         self._run(inputs, times.ctypes.data)
         return np.asarray((times - times[:, 0].min(initial=times.max(initial=0))) * 1e-9)
 
-    def check(self, status: int, report: Report) -> None:
+    def raise_failure(self, status: int, report: Report) -> None:
         """Raise what a run that did not end well reported.
 
         Raises:
@@ -173,7 +173,7 @@ class NativeExecutor(Executor):
         run = Run(self._layout, inputs, [make() for make in self.makers])
         status = self.library.run(self.handle, run.given, run.made, times, run.report, self._token)
         if status != OK:
-            self.check(status, run.said())
+            self.raise_failure(status, run.said())
         return run.outputs
 
     def _kernels(self, libraries: Mapping[int, NativeLibrary]) -> list[int]:

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from schedules.errors import AutotuneError, InstallError
+from vocabulary.errors import AutotuneError, InstallError
 
 GROUP = "tune.contributions"
 """The group of their entry points."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import platformdirs
 
 from autotune.graph import lanes
-from costmodels.choices import did_you_mean
-from schedules.errors import UsageError
 from schedules.target import Target
+from vocabulary.choices import did_you_mean
+from vocabulary.errors import UsageError
 
 INSTANT = "instant"
 """The effort that measures no kernels: templates guess what the log does not know."""

@@ -13,7 +13,7 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.errors import UsageError
+from vocabulary.errors import UsageError
 
 Floats = NDArray[np.float64]
 

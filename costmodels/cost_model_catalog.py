@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from costmodels.choices import choose, lazy
 from costmodels.cost_model import CostModel
+from vocabulary.choices import choose, lazy
 
 _FACTORIES: dict[str, Callable[[int], CostModel]] = {
     "boosted": lazy("costmodels.boosted:Boosted"),

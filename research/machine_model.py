@@ -27,7 +27,6 @@ from tvm import tirx
 
 from research.peaks import FORMS, LAYERS, layer
 from schedules.config import Config
-from schedules.errors import InstallError
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.common.register_tile import registers_of
@@ -38,6 +37,7 @@ from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.dots import DotForm, byte_form, pair_form
 from schedules.templates.instructions.hot_loop import PRODUCT, HotLoop, hot_loop
 from schedules.templates.instructions.micro_kernel import ports_of, product_of
+from vocabulary.errors import InstallError
 
 PROCESSORS = ("neoverse-n1", "neoverse-v1", "neoverse-n2")
 TOOLS = ("llvm-mca-22", "llvm-mca-21", "llvm-mca-20", "llvm-mca-19")

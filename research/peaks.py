@@ -21,7 +21,6 @@ from tvm import te, tirx
 
 from autotune.host.machine import host_target, thread_cpus
 from autotune.host.roofline import best_of, fma_kernels
-from schedules.errors import ScheduleError
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.common.windows import Window
@@ -29,6 +28,7 @@ from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.dots import BF16, U8S8, DotForm
 from tests.schedules_tests.programs import dtypes, from_te, inputs, shapes, stored
+from vocabulary.errors import ScheduleError
 
 # (input channels, output channels, height and width, kernel)
 LAYERS = (

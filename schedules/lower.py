@@ -18,7 +18,6 @@ from tvm.ir import GlobalVar, IRModule
 from tvm_ffi.serialization import from_json_graph_str
 
 from schedules.config import Config
-from schedules.errors import ScheduleError, check, last_line
 from schedules.graph_types import check_program
 from schedules.space import Space
 from schedules.target import Target
@@ -31,6 +30,7 @@ from schedules.templates.cpu.conv2d import left_out
 from schedules.templates.cpu.recurrent import OP as RECURRENT
 from schedules.templates.cpu.recurrent import SCHEDULED
 from schedules.templates.template import Template
+from vocabulary.errors import ScheduleError, check, last_line
 
 BASELINE = Config("baseline/1", ())
 """The config of the untuned program, valid for every task."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schedules.errors import UsageError
+from vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from schedules.bounded import parsed_json
 from schedules.config import Config
-from schedules.errors import ScheduleError, check
 from schedules.graph_types import check_index_map
+from vocabulary.bounded import parsed_json
+from vocabulary.errors import ScheduleError, check
 
 SPACE = "metaschedule/1"
 """Space of the configs that are traces; no search draws from it, and nothing is built from it: they are imported."""

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 Tree = Mapping[str, str]
 
-ROOMS = ("schedules", "tuning_logs", "costmodels", "search", "autotune")
+ROOMS = ("vocabulary", "schedules", "tuning_logs", "costmodels", "search", "autotune")
 """From right to left: a room imports itself and the rooms before it."""
 
 ORDER = (

@@ -17,9 +17,9 @@ from autotune.measure.measurer import Candidate, symbol_of
 from autotune.measure.messages import BuildJob
 from schedules import lower
 from schedules.config import Config
-from schedules.errors import CompileError, ScheduleError
 from schedules.lower import BASELINE
 from schedules.target import Target
+from vocabulary.errors import CompileError, ScheduleError
 
 COMPILED = b"TVMMod"
 """Name of the source file in every object that TVM's compiler writes; the assembler is told none."""

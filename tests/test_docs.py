@@ -14,12 +14,12 @@ import urllib.request
 import pytest
 
 from autotune.cli.main import main
-from schedules import errors
 from tests.docs.api import page
 from tests.docs.errors import PROVOCATIONS
 from tests.docs.errors import page as page_of_errors
 from tests.models import cached
 from tests.test_readme import ROOT, blocks, commands, quick
+from vocabulary import errors
 
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"
@@ -155,7 +155,7 @@ def _raised(function):
     return {call.func.id for call in calls if isinstance(call.func, ast.Name)} & set(vars(errors))
 
 
-@pytest.mark.parametrize("room", ["autotune", "search", "costmodels", "schedules", "tuning_logs"])
+@pytest.mark.parametrize("room", ["autotune", "search", "costmodels", "schedules", "tuning_logs", "vocabulary"])
 def test_every_public_function_says_what_it_raises(room):
     silent = []
     for path in (ROOT / room).rglob("*.py"):

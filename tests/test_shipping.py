@@ -12,11 +12,11 @@ from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.kernel_builder import Builder
 from autotune.measure.measurer import Candidate
 from schedules.config import Config
-from schedules.errors import CompileError
 from schedules.lower import BASELINE
 from tests import shipping
 from tests.models import cached
 from tests.shipping import InlineMeasurer, first_guesses, is_assembled, plan_of, random_configs, untuned_plan
+from vocabulary.errors import CompileError
 
 TARGET = host_target(1)
 

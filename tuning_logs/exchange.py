@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from schedules.bounded import MOST_DEPTH, parsed_json
-from schedules.errors import LogError, UsageError, first_line
 from schedules.target import Target
 from tuning_logs.codec import content_hash, digest, from_data, to_data
 from tuning_logs.durable import replacing
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import TuningLog
+from vocabulary.bounded import MOST_DEPTH, parsed_json
+from vocabulary.errors import LogError, UsageError, first_line
 
 FORMAT = 1
 BATCH = 1000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from schedules.config import Config
-from schedules.errors import LogError, ScheduleError
 from schedules.traces import SPACE as TRACES
 from schedules.traces import check_config
 from tuning_logs.measurement import Measurement
+from vocabulary.errors import LogError, ScheduleError
 
 
 @dataclass(frozen=True, order=True)

@@ -48,10 +48,10 @@ from autotune.artifact.weights_file import read_weights, write_weights
 from autotune.frame.frame import Frame
 from autotune.graph.steps import Steps
 from autotune.interface import Cache, TensorSpec
-from schedules.bounded import GZIP, parsed_json, unpacked
-from schedules.errors import ArtifactError
 from schedules.target import Target
 from schedules.task import Task
+from vocabulary.bounded import GZIP, parsed_json, unpacked
+from vocabulary.errors import ArtifactError
 
 if TYPE_CHECKING:  # loads ONNX and the importer, which running an artifact does not need
     from autotune.importer.program import Program

@@ -22,12 +22,12 @@ from autotune.host.shared_files import private_folder, read_private
 from autotune.measure.code_cache import key_of, source_digest
 from autotune.options import Options, cache_folder
 from autotune.versions import SHOWN, installed
-from schedules.bounded import parsed_json
-from schedules.errors import ArtifactError, AutotuneError
 from schedules.target import Target
 from tuning_logs.durable import write_file
+from vocabulary.bounded import parsed_json
+from vocabulary.errors import ArtifactError, AutotuneError
 
-ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
+ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs", "vocabulary")
 """Folders of this program's sources, beside each other."""
 
 UNIMPORTANT = ("target", "isa", "threads", "peer")

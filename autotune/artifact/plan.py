@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 
 from autotune.artifact.plain_data import decode, encode
-from schedules.bounded import parsed_json
 from schedules.config import Config
-from schedules.errors import ArtifactError, UsageError
 from schedules.target import Target
+from vocabulary.bounded import parsed_json
+from vocabulary.errors import ArtifactError, UsageError
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.manifest import check_file
 from autotune.host.pages import ALIGNMENT, mapped_file, paged
-from schedules.errors import ArtifactError
+from vocabulary.errors import ArtifactError
 
 Array = NDArray[Any]
 Entry = dict[str, Any]

@@ -18,8 +18,8 @@ from autotune.builder.isolated_session import CrashError, compare_isolated
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
 from autotune.validation.verify import difference
-from schedules.errors import VerificationError
 from schedules.lower import EXACT, MOST_LOSSY
+from vocabulary.errors import VerificationError
 
 logger = logging.getLogger(__name__)
 

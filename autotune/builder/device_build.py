@@ -27,11 +27,11 @@ from autotune.graph.flattening import flatten
 from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of
 from schedules.config import Config
-from schedules.errors import MissingRecordError, ModelError
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.sql_store import TuningLog
+from vocabulary.errors import MissingRecordError, ModelError
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from autotune.graph.partition import Partition, Subgraph, partition
 from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of
 from autotune.options import Options
-from schedules.errors import UsageError
 from schedules.lower import BASELINE, Spaces
 from schedules.target import Target
+from vocabulary.errors import UsageError
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from autotune.runtime.session import InferenceSession
 from autotune.validation.bisect import wrong_tasks
 from autotune.validation.verify import session_inputs
 from schedules.config import Config
-from schedules.errors import CompileError, first_line
 from schedules.lower import BASELINE
+from vocabulary.errors import CompileError, first_line
 
 logger = logging.getLogger(__name__)
 

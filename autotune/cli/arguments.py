@@ -16,10 +16,10 @@ import typer
 from autotune.cli.reply import Reply
 from autotune.graph.lanes import BYTE_UNITS
 from autotune.options import OBJECTIVES, UNTIL
-from costmodels.choices import choose, did_you_mean
-from schedules.bounded import MOST_DEPTH, parsed_json
-from schedules.errors import UsageError
 from schedules.target import Target as BuildTarget
+from vocabulary.bounded import MOST_DEPTH, parsed_json
+from vocabulary.choices import choose, did_you_mean
+from vocabulary.errors import UsageError
 
 Request = TypeVar("Request")
 

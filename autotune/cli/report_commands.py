@@ -9,9 +9,9 @@ import typer
 
 from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply
-from costmodels.choices import choose
-from schedules.bounded import MOST_DEPTH, parsed_json
-from schedules.errors import UsageError
+from vocabulary.bounded import MOST_DEPTH, parsed_json
+from vocabulary.choices import choose
+from vocabulary.errors import UsageError
 
 report_app = typer.Typer()
 

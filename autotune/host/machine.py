@@ -18,9 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from autotune.host.cpu_claims import CLAIMS
-from schedules.errors import UsageError
 from schedules.processors import ARCHITECTURES, CODE_FEATURES, best_levels, best_processor, levels_of, processor
 from schedules.target import Target
+from vocabulary.errors import UsageError
 
 CPUS = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"

@@ -32,7 +32,6 @@ from tvm.s_tir.schedule import LoopRV
 from autotune.host.machine import read_host, thread_cpus
 from autotune.host.pages import paged
 from autotune.options import cache_folder
-from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.amx.amx_ir import MOST_ROWS, ROW_BYTES
@@ -53,6 +52,7 @@ from schedules.templates.instructions.dots import (
     use_dot,
 )
 from tuning_logs.durable import write_file
+from vocabulary.bounded import MOST_DEPTH, parsed_json
 
 MEMORY_BYTES = 64 * 2**20
 """Bytes of a large layer's weights. Heuristic: where L3 holds them this measures L3's speed, as it is for the layer;

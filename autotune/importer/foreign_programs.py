@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from autotune.host.forked_worker import ForkedWorker
 from autotune.importer.kernel_passes import describe
 from schedules.config import Config
-from schedules.errors import AutotuneError, LogError, ScheduleError, last_line
 from schedules.lower import claim, foreign_program
 from schedules.space import Columns, Space
 from schedules.target import Target
 from tuning_logs.record import RecordKey
 from tuning_logs.similarity import Signature
+from vocabulary.errors import AutotuneError, LogError, ScheduleError, last_line
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ from autotune.importer.onnx_model.segments import Segment, declare_foreign, refu
 from autotune.importer.operators.recurrent_ops import laid_out
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision
-from schedules.errors import AutotuneError, ModelError, UnsupportedError
 from schedules.target import Target
+from vocabulary.errors import AutotuneError, ModelError, UnsupportedError
 
 Inputs = Mapping[str, Sequence[int]]
 ATTEMPTS = 8

@@ -32,13 +32,13 @@ from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.layouts.tensor_layouts import elementwise_as_said, operator_name
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
 from autotune.interface import TensorSpec
-from schedules.errors import ModelError
 from schedules.lower import NUMBERS, normalise, operations, program_of, task_key, template_name
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates.amx.amx_product import has_amx, terms
 from schedules.templates.instructions.dots import DotForm, byte_form, form_of, pair_form
 from schedules.templates.low_bit.low_bit_tiles import has_tiles
+from vocabulary.errors import ModelError
 
 
 def name_interface(draft: KernelDraft) -> None:

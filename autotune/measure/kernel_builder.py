@@ -26,13 +26,13 @@ from autotune.measure.messages import BuildJob, Built
 from autotune.versions import installed
 from schedules import lower
 from schedules.config import Config
-from schedules.errors import CompileError, ScheduleError, named_last_line
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
 from schedules.templates.common.structure import Repack
 from schedules.templates.common.traced import trace_of
 from schedules.templates.cpu.passes import compiled
 from tuning_logs.measurement import ErrorKind
+from vocabulary.errors import CompileError, ScheduleError, named_last_line
 
 
 class Lowering(Protocol):

@@ -51,11 +51,11 @@ from autotune.measure.output_check import (
 )
 from autotune.measure.racing import duel, race
 from schedules.config import Config
-from schedules.errors import named_last_line
 from schedules.lower import EXACT, load_program, loss, tvm_target
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.measurement import ErrorKind
+from vocabulary.errors import named_last_line
 
 COLD_FACTOR = 2
 """Cold weights rotate through at least this many times the L2 of all threads. Heuristic, not measured."""

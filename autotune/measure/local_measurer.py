@@ -25,11 +25,11 @@ from autotune.measure.machine_lock import MachineLock
 from autotune.measure.measurer import Candidate, Origin, symbol_of
 from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, Timed, TimeJob
 from schedules.config import Config
-from schedules.errors import CompileError, MeasureError
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.measurement import ErrorKind, Measurement
+from vocabulary.errors import CompileError, MeasureError
 
 LOWERING = "schedules.lower"
 KERNEL_HANDLER = "autotune.measure.kernel_handler:CpuHandler"

@@ -15,11 +15,11 @@ from autotune.artifact.precision_choice import PrecisionChoice, choice_of, preci
 from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
 from autotune.tuning.run_history import Run, algorithm_of, read_history
-from schedules.bounded import MOST_DEPTH, parsed_json
 from schedules.config import Config
-from schedules.errors import UsageError
 from schedules.task import Task
 from search.allocators.stopping import DISPROVED
+from vocabulary.bounded import MOST_DEPTH, parsed_json
+from vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

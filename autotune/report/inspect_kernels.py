@@ -10,10 +10,10 @@ from typing import Any
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
 from autotune.artifact.precision_choice import choice_of, precision_of
 from autotune.backends.backend_catalog import BACKENDS, backend_of
-from costmodels.choices import choose, did_you_mean
 from schedules.config import Config
-from schedules.errors import UsageError
 from schedules.task import Task
+from vocabulary.choices import choose, did_you_mean
+from vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from autotune.options import AUTO, Options, Precision
 from autotune.report.inspect_lanes import BranchRow, report_branches
 from autotune.tuning.existing_log import known_log
 from autotune.tuning.run_plan import resolve_target
-from schedules.errors import UsageError
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.record import TuningRecord
+from vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

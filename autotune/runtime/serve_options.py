@@ -6,7 +6,7 @@ import math
 import threading
 from dataclasses import dataclass
 
-from schedules.errors import UsageError
+from vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

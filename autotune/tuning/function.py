@@ -35,10 +35,10 @@ from autotune.tuning.existing_log import made_log
 from autotune.tuning.run_plan import resolve_target
 from autotune.tuning.search_program import SearchRequest, search_program
 from schedules.config import Config
-from schedules.errors import UsageError, first_line
 from schedules.lower import claim, normalise, program_of, repack, task_key
 from schedules.target import Target
 from schedules.task import Task
+from vocabulary.errors import UsageError, first_line
 
 
 @dataclass(frozen=True)

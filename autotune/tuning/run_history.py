@@ -30,12 +30,12 @@ from autotune.tuning.job import Job
 from autotune.validation.reference_runs import Arrays
 from autotune.validation.verify import random_inputs
 from autotune.versions import DISTRIBUTION, SHOWN, installed
-from schedules.bounded import GZIP, parsed_json, unpacked
 from schedules.config import Config
-from schedules.errors import ArtifactError
 from schedules.target import Target
 from schedules.task import Task
 from tuning_logs.sql_store import TuningLog
+from vocabulary.bounded import GZIP, parsed_json, unpacked
+from vocabulary.errors import ArtifactError
 
 FILE = "history.json.gz"
 FORMAT = 2

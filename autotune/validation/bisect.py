@@ -43,9 +43,9 @@ from autotune.validation.arithmetic.wrong_nodes import untuned_plan
 from autotune.validation.bisect_names import Names
 from autotune.validation.reference_runs import Arrays, reference_outputs
 from autotune.validation.verify import compare, random_inputs
-from schedules.errors import UsageError
 from schedules.target import Target
 from schedules.task import Task
+from vocabulary.errors import UsageError
 
 Array = NDArray[Any]
 

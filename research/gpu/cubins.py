@@ -28,10 +28,10 @@ from pathlib import Path
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cuda.cubin import Kernel, inspect
 from autotune.backends.cuda.stub import has_driver, make_stub
-from schedules.errors import ArtifactError
 from schedules.lower import BASELINE
 from tests.models.catalog import cached
 from tests.models.light import LIGHT
+from vocabulary.errors import ArtifactError
 
 MODELS = (*LIGHT, "encoder")
 ARCHS = ("sm_80", "sm_90")

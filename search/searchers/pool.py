@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.config import Config
-from schedules.errors import UsageError
 from schedules.space import Space
+from vocabulary.errors import UsageError
 
 Rows = NDArray[np.int32]
 

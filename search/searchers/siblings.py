@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats
 from costmodels.posterior import TaskRows, TemplatePosterior, blank
-from schedules.errors import UsageError
 from schedules.space import Space
 from search.searchers.searcher import Result, Siblings
+from vocabulary.errors import UsageError
 
 MOST_TASKS = 24
 """Sibling tasks used. Heuristic: their rows update the posterior once for every searcher."""

@@ -16,10 +16,10 @@ from autotune.host.roofline import Roofline
 from autotune.measure import local_measurer
 from autotune.measure.measurer import Candidate, Origin
 from autotune.tuning import part
-from schedules.errors import ScheduleError
 from schedules.lower import load_program, lower
 from tests.shipping import InlineMeasurer
 from tuning_logs.measurement import Measurement
+from vocabulary.errors import ScheduleError
 
 Answer = Callable[[Candidate], Measurement]
 

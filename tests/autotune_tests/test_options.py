@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.options import FP32, Generation, Options, Precision
-from schedules.errors import UsageError
+from vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from costmodels.cost_model import CostModel, Floats
 from costmodels.cost_model_catalog import make_cost_model
-from schedules.errors import UsageError
+from vocabulary.errors import UsageError
 
 
 def surface(count: int, seed: int) -> tuple[Floats, Floats]:

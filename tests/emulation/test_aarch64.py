@@ -21,11 +21,11 @@ from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.measure.local_measurer import LocalMeasurer
 from schedules.config import Config
-from schedules.errors import ArtifactError, ScheduleError, UsageError
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from tests.emulation.kernels import emulated_command, needs
 from tests.models.catalog import cached
+from vocabulary.errors import ArtifactError, ScheduleError, UsageError
 
 needs_emulator = needs("aarch64")
 

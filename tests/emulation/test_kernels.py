@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tvm import s_tir, te
 
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.lower import claim, lower, repack
 from schedules.target import Target
 from schedules.templates.instructions import dots
@@ -19,6 +18,7 @@ from schedules.templates.instructions.dots import BF16, S8S8, U8S8, DotForm
 from tests.emulation.kernels import Kernel, needs, run_emulated
 from tests.emulation.narrow_cases import all_cases
 from tests.schedules_tests.programs import Case, from_te, inputs
+from vocabulary.errors import ScheduleError
 
 FEW, MANY = 2, 20
 """Random configs of every template: of each run of the suite, and of the slow tests."""

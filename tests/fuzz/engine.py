@@ -21,10 +21,10 @@ from autotune.importer.program import Program, import_program, simplify
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.config import Config
-from schedules.errors import ModelError
 from schedules.lower import BASELINE, loss
 from schedules.target import Target
 from tests.shipping import InlineMeasurer, first_guesses, plan_of, random_configs
+from vocabulary.errors import ModelError
 
 RTOL, ATOL = 1e-3, 3e-4
 """|ours − theirs| ≤ RTOL·|theirs| + ATOL·rms(theirs): as measuring checks kernels, a little more for their sum."""

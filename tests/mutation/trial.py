@@ -18,7 +18,6 @@ from autotune.importer.program import import_program, simplify
 from autotune.measure.evaluator import Adaptive
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from autotune.measure.measurer import Candidate
-from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from tests.models import cached
@@ -26,6 +25,7 @@ from tests.models.quantised import quantise
 from tests.mutation import lowering
 from tests.mutation.mutants import Mutant
 from tests.mutation.oracle import is_wrong
+from vocabulary.errors import ScheduleError
 
 MODELS = (
     "tiny_cnn",

@@ -11,7 +11,6 @@ from tvm import te
 
 import schedules
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.lower import (
     BASELINE,
     WRITTEN_HERE,
@@ -32,6 +31,7 @@ from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_te
+from vocabulary.errors import ScheduleError
 
 TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=3)
 

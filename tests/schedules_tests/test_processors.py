@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from tvm.target import codegen
 
-from schedules.errors import UsageError
 from schedules.processors import (
     AMX,
     AVX2,
@@ -22,6 +21,7 @@ from schedules.processors import (
 )
 from schedules.target import Target
 from schedules.templates.instructions.llvm_target import code_flags
+from vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize("entry", PROCESSORS, ids=lambda entry: entry.name)

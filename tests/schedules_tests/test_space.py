@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.config import Config
-from schedules.errors import UsageError
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
+from vocabulary.errors import UsageError
 
 names = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=6)
 values = st.one_of(

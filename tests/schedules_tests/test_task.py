@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from schedules.errors import UsageError
 from schedules.task import Task
+from vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.errors import UsageError
 from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
+from vocabulary.errors import UsageError
 
 CPU = Target("llvm", isa="avx2", mcpu="haswell", features=("+fma",), threads=3)
 

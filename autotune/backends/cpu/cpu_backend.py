@@ -21,9 +21,9 @@ from autotune.host.machine import missing_features, read_host, runs_here, sessio
 from autotune.options import Options
 from autotune.versions import check_versions
 from schedules.config import Config
-from schedules.errors import ArtifactError, UsageError
 from schedules.processors import levels_of
 from schedules.target import Target
+from vocabulary.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
     from autotune.host.roofline import Roofline

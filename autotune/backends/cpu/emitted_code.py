@@ -7,13 +7,13 @@ import tvm
 from autotune.host.forked_worker import ForkedWorker
 from autotune.measure.kernel_builder import can_assemble
 from schedules.config import Config
-from schedules.errors import ArtifactError, UsageError
 from schedules.graph_types import check_program
 from schedules.lower import assembly, load_program, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.hot_loop import hot_loop
+from vocabulary.errors import ArtifactError, UsageError
 
 TVM_FORMS = {"llvm": "ll", "asm": "asm"}
 """Form of a kernel's code → TVM's name of it."""

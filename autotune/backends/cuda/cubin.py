@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from schedules.errors import ArtifactError
+from vocabulary.errors import ArtifactError
 
 MAGIC = b"\x7fELF"
 CUDA_MACHINE = 190

@@ -22,10 +22,10 @@ from autotune.importer.program import Program
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget
 from autotune.options import Options
 from schedules.config import Config
-from schedules.errors import ArtifactError, ModelError, UsageError
 from schedules.lower import is_scheduled, load_program, lower
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
+from vocabulary.errors import ArtifactError, ModelError, UsageError
 
 DEVICE = "cuda:0"
 

@@ -24,9 +24,9 @@ from autotune.host.fork_server import Handler, Job, Refused
 from autotune.host.machine import read_host
 from autotune.host.worker_pool import Lost, run_alone
 from schedules.config import Config
-from schedules.errors import MeasureError, ScheduleError, named_last_line
 from schedules.lower import load_program, lower
 from schedules.target import Target
+from vocabulary.errors import MeasureError, ScheduleError, named_last_line
 
 HANDLER = "autotune.backends.cuda.cuda_builder:CudaBuildHandler"
 

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 
 from autotune.backends.cuda.driver import Driver
-from schedules.errors import InstallError, MeasureError, UsageError
 from schedules.target import Target
+from vocabulary.errors import InstallError, MeasureError, UsageError
 
 QUERY = ("--query-gpu=compute_cap", "--format=csv,noheader")
 QUERY_TIMEOUT_S = 20.0

@@ -21,12 +21,12 @@ import tvm_ffi
 from tvm import tirx
 
 from autotune.backends.cuda.cubin import Kernel, inspect
-from schedules.errors import InstallError, ScheduleError
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cuda.cuda_structure import PASSES
 from schedules.templates.instructions.kept_nan import nan_kept
+from vocabulary.errors import InstallError, ScheduleError
 
 CALLBACK = "tvm_callback_cuda_compile"
 ADVICE = "install them with: pip install 'tune-compiler[cuda]'"

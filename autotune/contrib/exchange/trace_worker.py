@@ -23,12 +23,12 @@ from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 from autotune.contrib.exchange.trace_client import TraceJob
 from autotune.host.fork_server import Handler
 from schedules.config import Config
-from schedules.errors import AutotuneError, UsageError, check, last_line, named_last_line
 from schedules.graph_types import MOST_BYTES, check_program
 from schedules.lower import foreign_program, lower, normalise, program_of, task_key, tvm_target
 from schedules.target import Target
 from schedules.templates.common.traced import replayed, trace_of, whole_trace
 from schedules.traces import SPACE, TRACE, checked_trace, traced_config
+from vocabulary.errors import AutotuneError, UsageError, check, last_line, named_last_line
 
 LENGTH_BYTES = 8
 """Bytes in front of a workload's JSON, which say how long it is."""

@@ -17,8 +17,8 @@ from typing import Any
 from autotune.contrib.ray.ray_worker import Description, MeasurerOptions, RayWorker, versions
 from autotune.measure.measurer import Origin
 from autotune.measure.remote.measuring_worker import MachineLost
-from schedules.errors import AutotuneError, CompileError, InstallError, MeasureError, first_line, lines_of
 from schedules.target import Target
+from vocabulary.errors import AutotuneError, CompileError, InstallError, MeasureError, first_line, lines_of
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodels.cost_model import Floats
-from schedules.bounded import parsed_json
 from schedules.config import Config, Value
-from schedules.errors import LogError
 from schedules.space import Knob, Space
 from schedules.task import Task
+from vocabulary.bounded import parsed_json
+from vocabulary.errors import LogError
 
 Ints = NDArray[np.int64]
 

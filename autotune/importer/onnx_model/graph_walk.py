@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
-from schedules.errors import ModelError
+from vocabulary.errors import ModelError
 
 MAX_DEPTH = 16
 """Levels of nested If, Loop and Scan bodies: a bound on recursion against hostile files. Heuristic, not measured."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from autotune.importer.onnx_model.input_shapes import parse_input
-from schedules.errors import UsageError
+from vocabulary.errors import UsageError
 
 Shape = tuple[int, ...]
 

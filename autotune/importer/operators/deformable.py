@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from autotune.importer.rewriting.registry import Inputs, converts
-from schedules.errors import ModelError
+from vocabulary.errors import ModelError
 
 
 @converts("DeformConv")

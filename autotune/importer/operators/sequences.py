@@ -11,8 +11,8 @@ from tvm.ir import GenericConst
 
 from autotune.importer.operators.recurrent_ops import GATES
 from autotune.importer.rewriting.registry import Inputs, converts
-from schedules.errors import ModelError
 from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
+from vocabulary.errors import ModelError
 
 Array = NDArray[Any]
 

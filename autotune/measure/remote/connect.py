@@ -13,8 +13,8 @@ from autotune.measure.remote.remote_host import look_at
 from autotune.measure.remote.rpc_machine import RpcMachine, remote_target, warn_of_plain_text
 from autotune.measure.remote.rpc_session import parse_address, tracked
 from autotune.options import Options
-from schedules.errors import UsageError
 from schedules.target import Target
+from vocabulary.errors import UsageError
 
 MOST_DEVICES = 8
 """Devices of one key that a run uses; each has a process here that builds for it."""

@@ -23,9 +23,9 @@ from autotune.host.roofline import Roofline
 from autotune.measure.measurer import Candidate, Origin
 from autotune.measure.remote.measuring_worker import Answer, MachineLost, RemoteMachine
 from schedules.config import Config
-from schedules.errors import MeasureError
 from schedules.target import Target
 from tuning_logs.measurement import Measurement
+from vocabulary.errors import MeasureError
 
 log = logging.getLogger(__name__)
 

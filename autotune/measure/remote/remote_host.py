@@ -23,8 +23,8 @@ from autotune.measure.remote.rpc_session import (
     Address,
     DeviceSession,
 )
-from schedules.errors import InstallError, MeasureError, UsageError
 from schedules.target import Target
+from vocabulary.errors import InstallError, MeasureError, UsageError
 
 HANDLER = "autotune.measure.remote.remote_host:ProbeHandler"
 

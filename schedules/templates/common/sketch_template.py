@@ -16,12 +16,12 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.space import Space
 from schedules.target import Target
 from schedules.templates.common.sketches import Design
 from schedules.templates.common.structure import REDUCE, Anchor, about_last, blocks_in_order, extents, parameter_shapes
 from schedules.templates.template import OneAlgorithm
+from vocabulary.errors import ScheduleError
 
 logger = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from tvm.s_tir.meta_schedule import _ffi_api as ffi
 from tvm.s_tir.schedule import Instruction, Trace
 
 from schedules.config import Config, Value
-from schedules.errors import ScheduleError, check
 from schedules.space import Knob, Space
 from schedules.templates.common.soundness import repeated_sum, unwritten
 from schedules.templates.common.structure import divisors
+from vocabulary.errors import ScheduleError, check
 
 SKETCH_LIMIT = 6  # a chain of reductions multiplies their variants; the first ones are the plainest
 UNROLL = (0, 16, 64)  # MetaSchedule also offers 512: such candidates compile for tens of seconds

@@ -15,8 +15,8 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from schedules.errors import check
 from schedules.templates.instructions.dots import FORMS, DotForm
+from vocabulary.errors import check
 
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar

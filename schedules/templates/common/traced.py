@@ -16,10 +16,10 @@ from tvm import s_tir, tirx
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.schedule import Trace
 
-from schedules.errors import ScheduleError, check, last_line
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.common.prefetch import without_prefetches
 from schedules.traces import checked_trace
+from vocabulary.errors import ScheduleError, check, last_line
 
 MORE = "its kernel needs more than schedule instructions"
 """Why some kernels have no trace: stages of another algorithm, arithmetic in place of a call."""

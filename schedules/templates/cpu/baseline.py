@@ -10,13 +10,13 @@ import math
 
 from tvm import s_tir, tirx
 
-from schedules.errors import ScheduleError
 from schedules.target import Target
 from schedules.templates.by_hand import attention, scatter
 from schedules.templates.common.structure import AT_READER, ITERATIONS, REDUCE, axis_loops, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu import recurrent
 from schedules.templates.cpu.recurrent import SCHEDULED
+from vocabulary.errors import ScheduleError
 
 VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector
 

@@ -27,7 +27,6 @@ from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
-from schedules.errors import UsageError, check
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.ranking import CYCLES, ranked
@@ -44,6 +43,7 @@ from schedules.templates.common.structure import (
 )
 from schedules.templates.instructions.micro_kernel import Tile, tile_cycles
 from schedules.templates.template import MarkedTemplate
+from vocabulary.errors import UsageError, check
 
 OP = "batch_matmul"
 PACK = "batch_pack"

@@ -48,7 +48,6 @@ from tvm.ir import Call
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
-from schedules.errors import check
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.amx import amx_conv2d
@@ -79,6 +78,7 @@ from schedules.templates.cpu.window_tiles import place_padding
 from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
 from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.template import MarkedTemplate
+from vocabulary.errors import check
 
 OP = "conv2d"
 

@@ -9,7 +9,6 @@ import tvm
 from autotune.artifact.make_plan import SHOWN, make_plan, record_key
 from autotune.artifact.plan import Choice, Plan
 from schedules.config import Config
-from schedules.errors import ArtifactError, MissingRecordError
 from schedules.lower import BASELINE
 from schedules.space import Knob, Space
 from schedules.target import Target
@@ -17,6 +16,7 @@ from schedules.task import Task
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import memory_log
+from vocabulary.errors import ArtifactError, MissingRecordError
 
 TARGET = Target("llvm", "avx2", threads=2)
 SPACE = Space("toy", 1, (Knob("x", (1, 2, 3)),))

@@ -10,9 +10,9 @@ from autotune.artifact.plan import Plan
 from autotune.builder import accuracy
 from autotune.builder.accuracy import LEVELS, Built, first_that_passes
 from autotune.validation.verdict import Verdict
-from schedules.errors import VerificationError
 from schedules.lower import EXACT, MOST_LOSSY
 from tests.autotune_tests.tiny import target
+from vocabulary.errors import VerificationError
 
 OUT = Path("out.tuned")
 MODEL = onnx.ModelProto()

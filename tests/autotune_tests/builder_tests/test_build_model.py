@@ -13,9 +13,9 @@ from autotune.cli.main import main
 from autotune.host.machine import read_host
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
-from schedules.errors import MissingRecordError, UsageError
 from schedules.target import Target
 from tests.models import catalog
+from vocabulary.errors import MissingRecordError, UsageError
 
 TWO = Target("llvm", "avx2", "haswell", threads=2)
 needs_two = pytest.mark.skipif(read_host().usable_threads < 2, reason="one core has one lane")

@@ -18,9 +18,9 @@ from autotune.options import Options
 from autotune.tuning.result import Result
 from autotune.tuning.tune import tune
 from autotune.validation.verdict import Verdict
-from schedules.errors import ArtifactError, VerificationError
 from schedules.target import Target
 from tests.models.catalog import cached
+from vocabulary.errors import ArtifactError, VerificationError
 
 TARGET = Target.cuda("sm_90", 132)
 

@@ -10,7 +10,6 @@ import pytest
 from autotune.artifact.make_plan import UNTUNED, make_plan, record_key
 from autotune.cli.main import main
 from schedules.config import Config
-from schedules.errors import LogError, ScheduleError
 from schedules.lower import BASELINE, load_program, lower
 from tests.autotune_tests.cli_tests.hostile_lines import Mutations
 from tests.autotune_tests.cli_tests.hostile_records import annotated, canary, chain, line_of, record_data
@@ -20,6 +19,7 @@ from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.schema import RECORDS
 from tuning_logs.sql_store import open_log
+from vocabulary.errors import LogError, ScheduleError
 
 THOUSANDS = 10_000
 SOME = 300

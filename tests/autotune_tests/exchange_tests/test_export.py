@@ -10,11 +10,11 @@ import pytest
 from autotune.cli.main import main
 from autotune.exchange.export import export
 from autotune.runtime.session import InferenceSession
-from schedules.errors import ArtifactError
+from vocabulary.errors import ArtifactError
 
 ALONE = """
 import sys
-sys.modules.update(dict.fromkeys(("autotune", "schedules", "search", "costmodels", "tuning_logs")))
+sys.modules.update(dict.fromkeys(("autotune", "schedules", "search", "costmodels", "tuning_logs", "vocabulary")))
 import numpy as np
 from plain_model import Model
 x = np.load("x.npy")

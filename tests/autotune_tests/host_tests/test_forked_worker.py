@@ -9,7 +9,7 @@ import pytest
 
 from autotune.host import forked_worker
 from autotune.host.forked_worker import ForkedWorker
-from schedules.errors import LogError, UsageError
+from vocabulary.errors import LogError, UsageError
 
 
 def answer(request: str) -> object:

@@ -12,13 +12,13 @@ from tvm.script import from_source
 
 from autotune.measure.measurer import Candidate
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, normalise, program_of, task_key
 from schedules.lower import lower as real
 from schedules.lower import repack as real_repack
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates.common.structure import Repack
+from vocabulary.errors import ScheduleError
 
 LOWERING = __name__
 SIZE = 4096

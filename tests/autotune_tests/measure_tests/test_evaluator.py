@@ -13,7 +13,7 @@ from autotune.measure.evaluator import (
     make_evaluator,
     taken,
 )
-from schedules.errors import UsageError
+from vocabulary.errors import UsageError
 
 
 def runs_of(

@@ -3,8 +3,8 @@
 import pytest
 
 from autotune.report.inspect_kernels import find_task, report_kernels
-from schedules.errors import UsageError
 from schedules.task import Task
+from vocabulary.errors import UsageError
 
 
 def task(key, name):

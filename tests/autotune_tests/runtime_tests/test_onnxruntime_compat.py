@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from autotune.runtime.session import InferenceSession
-from schedules.errors import ArtifactError, RunError, UsageError
+from vocabulary.errors import ArtifactError, RunError, UsageError
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ from autotune.importer.rewriting.registry import ENTRIES, Entry, Role
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
-from schedules.errors import ModelError, UnsupportedError, VerificationError
 from schedules.lower import BASELINE
 from tests.models import random_inputs
+from vocabulary.errors import ModelError, UnsupportedError, VerificationError
 
 RNG = np.random.default_rng(0)
 

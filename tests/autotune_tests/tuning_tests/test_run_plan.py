@@ -14,9 +14,9 @@ from autotune.host.machine import host_target
 from autotune.options import CONFLICTS, GIVEN, Generation, Options
 from autotune.tuning import run_plan
 from autotune.tuning.run_plan import plan_run
-from schedules.errors import UsageError
 from schedules.target import Target
 from tests.simulated.stand_in import stand_in
+from vocabulary.errors import UsageError
 
 MODEL = [Path("m.onnx")]
 

@@ -27,8 +27,8 @@ from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.operators.pool_windows import same_pads
 from autotune.importer.rewriting.registry import Inputs, converts
-from schedules.errors import ModelError
 from schedules.templates.common.movements import BORDER, with_border
+from vocabulary.errors import ModelError
 
 Array = NDArray[Any]
 

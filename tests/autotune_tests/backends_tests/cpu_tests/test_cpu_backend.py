@@ -15,11 +15,11 @@ from autotune.backends.cpu import cpu_backend
 from autotune.host import machine
 from autotune.host.machine import host_target, read_host
 from autotune.options import Options
-from schedules.errors import ArtifactError
 from schedules.lower import BASELINE, normalise, program_of
 from schedules.processors import AMX, AVX512, processor
 from schedules.target import Target
 from schedules.templates.instructions.llvm_target import code_flags
+from vocabulary.errors import ArtifactError
 
 
 def relu() -> str:

@@ -12,10 +12,10 @@ from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, compile_kernels, l
 from autotune.host.compilers import compile_with
 from autotune.measure.measurer import symbol_of
 from autotune.runtime.session import InferenceSession
-from schedules.errors import MeasureError
 from schedules.lower import BASELINE
 from schedules.space import Knob, Space
 from tests.autotune_tests.tiny import target, tiny_program
+from vocabulary.errors import MeasureError
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import pytest
 from autotune.artifact.make_plan import record_key
 from autotune.contrib.exchange.metaschedule import RECORDS, TARGET, WORKLOADS, export_databases, import_databases
 from schedules.config import Config
-from schedules.errors import LogError, ScheduleError
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from schedules.templates.common.prefetch import without_prefetches
@@ -22,6 +21,7 @@ from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import memory_log
+from vocabulary.errors import LogError, ScheduleError
 
 PLAIN_TVM = Path(__file__).with_name("plain_tvm.py")
 

@@ -14,8 +14,8 @@ from autotune.measure.remote import connect
 from autotune.measure.remote.connect import Fleet
 from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.options import Options
-from schedules.errors import UsageError
 from schedules.target import Target
+from vocabulary.errors import UsageError
 
 
 class Machine:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from tvm import s_tir, te
 
-from schedules.errors import ScheduleError
 from schedules.lower import claim, lower, tvm_target
 from schedules.target import Target
 from schedules.templates.common.structure import axis_loops, divisors, find_anchor
@@ -14,6 +13,7 @@ from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.passes import compiled
 from tests.schedules_tests.programs import conv_case, from_te
+from vocabulary.errors import ScheduleError
 
 WIDE = Target(kind="llvm", isa="avx512", threads=1, mcpu="skylake-avx512")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tvm import te
 
-from schedules.errors import UsageError
 from schedules.templates.cpu.batch_matmul import batch_matmul
+from vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import pytest
 import tvm_ffi
 
 from schedules.config import Config
-from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
+from vocabulary.errors import ScheduleError
 
 # LLVM cuts vectors to what the CPU has, so these run anywhere: the widths are the templates' business.
 WIDE = Target(kind="llvm", isa="avx512", threads=2)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.errors import ScheduleError
 from schedules.lower import BASELINE, lower
 from schedules.target import Target
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.templates_tests.cuda_tests.cases import PRODUCTS
+from vocabulary.errors import ScheduleError
 
 TARGET = Target.cuda("sm_90")
 

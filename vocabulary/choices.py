@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from schedules.errors import UsageError
+from vocabulary.errors import UsageError
 
 Choice = TypeVar("Choice")
 

@@ -159,7 +159,7 @@ def _raised(function):
 def test_every_public_function_says_what_it_raises(room):
     silent = []
     for path in (ROOT / room).rglob("*.py"):
-        if "cli" in path.parts:
+        if "cli" in path.parts or path.stem.endswith("_command"):
             continue  # a command's docstring is its help
         for name, function in _public(ast.parse(path.read_text()).body):
             text = ast.get_docstring(function) or ""

@@ -29,7 +29,7 @@ from tests.conformance.measurer_suite import MeasurerSuite
 from tuning_logs.sql_store import open_log
 from vocabulary.errors import MeasureError
 
-ray = pytest.importorskip("ray", reason="Ray is not installed; pip install '.[cluster]'")
+ray = pytest.importorskip("ray", reason="Ray is not installed; pip install ./autotune/contrib/ray")
 
 OPTIONS = MeasurerOptions(limits=LIMITS, lowering=faults.LOWERING)
 

@@ -5,10 +5,10 @@ The core never imports one. It asks for it by the name of an entry point, where 
 
 from __future__ import annotations
 
+import pkgutil
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +36,19 @@ OPERATORS: Mapping[tuple[str, str], str] = {("", "TfIdfVectorizer"): "operators"
 
 
 @cache
-def _installed() -> Mapping[str, EntryPoint]:
+def _installed() -> Mapping[str, str]:
     """Entry points by name, as the contributions that are there declare them: each ships its ``pyproject.toml``."""
-    found: dict[str, EntryPoint] = {}
+    found: dict[str, str] = {}
     for project in sorted(Path(__file__).parent.glob("contrib/*/pyproject.toml")):
-        declared = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
-        found |= {name: EntryPoint(name, value, GROUP) for name, value in declared.items()}
+        found |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
     return found
 
 
 @cache
 def contributed(name: str) -> Any:
     """Return what the entry point ``name`` holds; None if its contribution is not installed."""
-    entry = _installed().get(name)
-    return None if entry is None else entry.load()
+    place = _installed().get(name)
+    return None if place is None else pkgutil.resolve_name(place)
 
 
 def contribution(name: str, what: str, error: type[AutotuneError] = InstallError) -> Any:

@@ -6,7 +6,6 @@ The core never imports one. It asks for it by the name of an entry point, where 
 from __future__ import annotations
 
 import pkgutil
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -38,6 +37,8 @@ OPERATORS: Mapping[tuple[str, str], str] = {("", "TfIdfVectorizer"): "operators"
 @cache
 def _installed() -> Mapping[str, str]:
     """Entry points by name, as the contributions that are there declare them: each ships its ``pyproject.toml``."""
+    import tomllib  # few sessions need it
+
     found: dict[str, str] = {}
     for project in sorted(Path(__file__).parent.glob("contrib/*/pyproject.toml")):
         found |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from autotune.versions import DISTRIBUTION, check_versions, installed
-from vocabulary.errors import (
+from schedules.vocabulary.errors import (
     ArtifactError,
     AutotuneError,
     BusyError,

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vocabulary.errors import AutotuneError, InstallError
+from schedules.vocabulary.errors import AutotuneError, InstallError
 
 GROUP = "tune.contributions"
 """The group of their entry points."""

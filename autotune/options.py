@@ -11,8 +11,8 @@ import platformdirs
 
 from autotune.graph import lanes
 from schedules.target import Target
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import UsageError
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import UsageError
 
 INSTANT = "instant"
 """The effort that measures no kernels: templates guess what the log does not know."""

@@ -10,7 +10,7 @@ import logging
 import platform
 from collections.abc import Callable
 
-from vocabulary.errors import InstallError
+from schedules.vocabulary.errors import InstallError
 
 DISTRIBUTION = "tune-compiler"
 TESTED_TVM, TESTED_FFI = "0.27.0.post1", "0.1.14.post1"

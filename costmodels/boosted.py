@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from costmodels.calibration import conformal_scale
 from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.single_thread import single_thread
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 MEMBERS = 4
 """Members of the ensemble: a row is then unseen by at least one with probability 1 − (1 − 1/e)⁴ = 0.84. With five

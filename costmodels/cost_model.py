@@ -13,7 +13,7 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Floats = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from costmodels.cost_model import CostModel
-from vocabulary.choices import choose, lazy
+from schedules.vocabulary.choices import choose, lazy
 
 _FACTORIES: dict[str, Callable[[int], CostModel]] = {
     "boosted": lazy("costmodels.boosted:Boosted"),

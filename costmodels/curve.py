@@ -21,7 +21,7 @@ import numpy as np
 from costmodels.cost_model import Floats
 from costmodels.curve_functions import CURVES, Curve
 from costmodels.single_thread import single_thread
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 POINTS = 10
 """Most points of a curve that is fitted. This and the next three: set so that a fit takes no more than 50 ms, and

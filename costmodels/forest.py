@@ -16,7 +16,7 @@ from skopt.learning import ExtraTreesRegressor, RandomForestRegressor
 
 from costmodels.calibration import conformal_scale
 from costmodels.cost_model import CostModel, Floats, Prediction
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 TREES = 40
 """Trees of a forest; the paper has ten. Heuristic, not measured."""

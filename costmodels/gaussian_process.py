@@ -22,7 +22,7 @@ from costmodels.calibration import conformal_scale
 from costmodels.cost_model import CostModel, Floats, Prediction
 from costmodels.matern import distances, matern52
 from costmodels.single_thread import single_thread
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 LEVEL_VARIANCE = 0.1
 """c² in scores². Heuristic: the mean of a few configs is off by about a third."""

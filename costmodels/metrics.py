@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from costmodels.cost_model import Floats, Prediction
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 LEVELS = (0.5, 0.8, 0.95)
 """Probabilities of the intervals whose coverage is told. Convention."""

@@ -37,7 +37,7 @@ from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.dots import DotForm, byte_form, pair_form
 from schedules.templates.instructions.hot_loop import PRODUCT, HotLoop, hot_loop
 from schedules.templates.instructions.micro_kernel import ports_of, product_of
-from vocabulary.errors import InstallError
+from schedules.vocabulary.errors import InstallError
 
 PROCESSORS = ("neoverse-n1", "neoverse-v1", "neoverse-n2")
 TOOLS = ("llvm-mca-22", "llvm-mca-21", "llvm-mca-20", "llvm-mca-19")

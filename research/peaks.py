@@ -27,8 +27,8 @@ from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.dots import BF16, U8S8, DotForm
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.programs import dtypes, from_te, inputs, shapes, stored
-from vocabulary.errors import ScheduleError
 
 # (input channels, output channels, height and width, kernel)
 LAYERS = (

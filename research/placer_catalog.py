@@ -7,7 +7,7 @@ from collections.abc import Callable
 from autotune.graph.exact import exact
 from autotune.graph.placement import PartialPlacement, Placement, Problem, place_all
 from autotune.graph.placers import correction, first_to_end, greedy
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def single(problem: Problem) -> Placement:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from vocabulary.bounded import parsed_json
-from vocabulary.errors import UsageError
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import UsageError
 
 Value = int | str | tuple[int, ...]
 """What a knob can be set to. A tuple is one decision with several parts, such as a tiling."""

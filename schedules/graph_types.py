@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from vocabulary.bounded import parsed_json
-from vocabulary.errors import ScheduleError, check
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import ScheduleError, check
 
 MOST_BYTES = 16 * 1024 * 1024
 """Longest text of a program. The largest seen takes 3 MB; heuristic."""

@@ -30,7 +30,7 @@ from schedules.templates.cpu.conv2d import left_out
 from schedules.templates.cpu.recurrent import OP as RECURRENT
 from schedules.templates.cpu.recurrent import SCHEDULED
 from schedules.templates.template import Template
-from vocabulary.errors import ScheduleError, check, last_line
+from schedules.vocabulary.errors import ScheduleError, check, last_line
 
 BASELINE = Config("baseline/1", ())
 """The config of the untuned program, valid for every task."""

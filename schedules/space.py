@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedules.config import Config, Value
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Columns = Mapping[str, NDArray[np.float64]]
 """Knob name → (n,) numeric values of that knob in n configs (a non-numeric knob gives its choice's index)."""

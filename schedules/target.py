@@ -8,8 +8,8 @@ import re
 from dataclasses import asdict, dataclass, replace
 
 from schedules.processors import INSTRUCTION_SETS, PROCESSORS, processor
-from vocabulary.bounded import parsed_json
-from vocabulary.errors import UsageError
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import UsageError
 
 CUDA_ARCHS = {
     # arch: (multiprocessors, L2 bytes, shared memory that one block can get)

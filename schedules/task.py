@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 
 from schedules.config import Config
 from schedules.graph_types import check_index_map
-from vocabulary.bounded import parsed_json
-from vocabulary.errors import ScheduleError, check
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import ScheduleError, check
 
 SPACE = "metaschedule/1"
 """Space of the configs that are traces; no search draws from it, and nothing is built from it: they are imported."""

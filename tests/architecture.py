@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 Tree = Mapping[str, str]
 
-ROOMS = ("vocabulary", "schedules", "tuning_logs", "costmodels", "search", "autotune")
+ROOMS = ("schedules", "tuning_logs", "costmodels", "search", "autotune")
 """From right to left: a room imports itself and the rooms before it."""
 
 ORDER = (

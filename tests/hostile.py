@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import import_model
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 SECRET = bytes(range(256)) * 4
 SECRET_NAME = "secret.bin"

@@ -19,7 +19,7 @@ from schedules import lower
 from schedules.config import Config
 from schedules.lower import BASELINE
 from schedules.target import Target
-from vocabulary.errors import CompileError, ScheduleError
+from schedules.vocabulary.errors import CompileError, ScheduleError
 
 COMPILED = b"TVMMod"
 """Name of the source file in every object that TVM's compiler writes; the assembler is told none."""

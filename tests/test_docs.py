@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from vocabulary import errors
 
 from autotune.cli.main import main
 from tests.docs.api import page
@@ -19,7 +20,6 @@ from tests.docs.errors import PROVOCATIONS
 from tests.docs.errors import page as page_of_errors
 from tests.models import cached
 from tests.test_readme import ROOT, blocks, commands, quick
-from vocabulary import errors
 
 DOCS = ROOT / "docs"
 EXAMPLES = DOCS / "examples"

@@ -13,10 +13,10 @@ from autotune.measure.kernel_builder import Builder
 from autotune.measure.measurer import Candidate
 from schedules.config import Config
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import CompileError
 from tests import shipping
 from tests.models import cached
 from tests.shipping import InlineMeasurer, first_guesses, is_assembled, plan_of, random_configs, untuned_plan
-from vocabulary.errors import CompileError
 
 TARGET = host_target(1)
 

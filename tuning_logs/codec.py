@@ -18,10 +18,10 @@ from typing import Any
 from sqlalchemy import Row
 
 from schedules.config import Config
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json, unpacked
+from schedules.vocabulary.errors import AutotuneError, LogError, first_line
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
-from vocabulary.bounded import MOST_DEPTH, parsed_json, unpacked
-from vocabulary.errors import AutotuneError, LogError, first_line
 
 DIGEST_BYTES = 16
 """Length of a record's name. Among 2^32 records two share one with a probability below 2^-64."""

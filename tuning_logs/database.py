@@ -21,9 +21,9 @@ from urllib.parse import quote
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from schedules.vocabulary.errors import LogError
 from tuning_logs.database_errors import PATIENCE_S, error_message, not_a_log_message, passes, read_only_message
 from tuning_logs.filesystem import network_file_system
-from vocabulary.errors import LogError
 
 LOG = logging.getLogger(__name__)
 BUSY_TIMEOUT_S = 10.0

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from schedules.target import Target
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import LogError, UsageError, first_line
 from tuning_logs.codec import content_hash, digest, from_data, to_data
 from tuning_logs.durable import replacing
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import TuningLog
-from vocabulary.bounded import MOST_DEPTH, parsed_json
-from vocabulary.errors import LogError, UsageError, first_line
 
 FORMAT = 1
 BATCH = 1000

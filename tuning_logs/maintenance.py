@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, select, text
 
 from schedules.target import Target
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import LogError, UsageError
 from tuning_logs.codec import from_row, program_sha256, to_row, unpacked_text
 from tuning_logs.exchange import ProgramCheck
 from tuning_logs.record import RecordKey
 from tuning_logs.schema import HEAD, KEYS, RECORDS, TARGETS, WORKLOADS
 from tuning_logs.sql_store import PAGE, TuningLog, current_records
-from vocabulary.bounded import MOST_DEPTH, parsed_json
-from vocabulary.errors import LogError, UsageError
 
 Droppable = Literal["failed", "dominated", "damaged"]
 """What ``gc`` may drop: failed measurements, those that a better or newer one stands for, rows that do not decode."""

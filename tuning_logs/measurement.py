@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 ErrorKind = Literal["lower_error", "compile_error", "timeout", "worker_died", "wrong_result", "out_of_memory"]
 ERROR_KINDS: tuple[str, ...] = get_args(ErrorKind)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from schedules.config import Config
 from schedules.traces import SPACE as TRACES
 from schedules.traces import check_config
+from schedules.vocabulary.errors import LogError, ScheduleError
 from tuning_logs.measurement import Measurement
-from vocabulary.errors import LogError, ScheduleError
 
 
 @dataclass(frozen=True, order=True)

@@ -31,12 +31,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from schedules.space import Space
 from schedules.target import Target
+from schedules.vocabulary.errors import LogError, UsageError
 from tuning_logs.codec import from_row, latest_s, packed_text, program_sha256, to_row, unpacked_text
 from tuning_logs.database import Database, memory_database, postgres_database, sqlite_database
 from tuning_logs.explain import KeyCount, explain_miss
 from tuning_logs.record import RecordKey, TuningRecord
 from tuning_logs.schema import HEAD, KEYS, METADATA, RECORDS, TARGETS, UPGRADES, VERSION, WORKLOADS
-from vocabulary.errors import LogError, UsageError
 
 LOG = logging.getLogger(__name__)
 PAGE = 1000

@@ -40,7 +40,7 @@ from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
 from autotune.interface import Interface, OpenSpec
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ from autotune.graph.steps import Steps
 from autotune.interface import Cache, TensorSpec
 from schedules.target import Target
 from schedules.task import Task
-from vocabulary.bounded import GZIP, parsed_json, unpacked
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.bounded import GZIP, parsed_json, unpacked
+from schedules.vocabulary.errors import ArtifactError
 
 if TYPE_CHECKING:  # loads ONNX and the importer, which running an artifact does not need
     from autotune.importer.program import Program

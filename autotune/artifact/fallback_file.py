@@ -12,7 +12,7 @@ from autotune.importer.onnx_model.graph_walk import walk_tensors
 from autotune.importer.onnx_model.segments import Segment
 from autotune.importer.onnx_model.shapes import true_inputs
 from autotune.interface import Interface, OpenSpec
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 
 def read_fallback(path: Path) -> tuple[Interface, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from vocabulary.errors import ArtifactError, ModelError
+from schedules.vocabulary.errors import ArtifactError, ModelError
 
 T = TypeVar("T")
 

@@ -23,9 +23,9 @@ from autotune.measure.code_cache import key_of, source_digest
 from autotune.options import Options, cache_folder
 from autotune.versions import SHOWN, installed
 from schedules.target import Target
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import ArtifactError, AutotuneError
 from tuning_logs.durable import write_file
-from vocabulary.bounded import parsed_json
-from vocabulary.errors import ArtifactError, AutotuneError
 
 ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs", "vocabulary")
 """Folders of this program's sources, beside each other."""

@@ -12,8 +12,8 @@ from schedules.lower import BASELINE, MOST_LOSSY, loss
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import MissingRecordError
 from tuning_logs.record import RecordKey, TuningRecord
-from vocabulary.errors import MissingRecordError
 
 if TYPE_CHECKING:  # loads SQLAlchemy, which not all need
     from tuning_logs.sql_store import TuningLog

@@ -42,9 +42,9 @@ from numpy.typing import NDArray
 from autotune.artifact.replacement import MANIFEST as MANIFEST
 from autotune.artifact.replacement import changing, put_back
 from autotune.host.pages import mapped_file
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import ArtifactError, first_line
 from tuning_logs.durable import write_file
-from vocabulary.bounded import MOST_DEPTH, parsed_json
-from vocabulary.errors import ArtifactError, first_line
 
 FORMAT = 6
 """Version 0.1.0 wrote the formats 1 to 3; 4 needed TVM to run; 5 had a weaker hash of its weights and no list of CPU

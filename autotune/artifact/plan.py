@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from autotune.artifact.plain_data import decode, encode
 from schedules.config import Config
 from schedules.target import Target
-from vocabulary.bounded import parsed_json
-from vocabulary.errors import ArtifactError, UsageError
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import ArtifactError, UsageError
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autotune.host.shared_files import lock
+from schedules.vocabulary.errors import ArtifactError
 from tuning_logs.durable import sync, sync_tree
-from vocabulary.errors import ArtifactError
 
 log = logging.getLogger(__name__)
 

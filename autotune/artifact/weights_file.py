@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.manifest import check_file
 from autotune.host.pages import ALIGNMENT, mapped_file, paged
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 Array = NDArray[Any]
 Entry = dict[str, Any]

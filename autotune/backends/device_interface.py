@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact
 from autotune.host.pages import KERNEL_ALIGNMENT
-from vocabulary.errors import RunError
+from schedules.vocabulary.errors import RunError
 
 
 class OutOfMemoryError(RunError):

@@ -19,7 +19,7 @@ from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
 from autotune.validation.verify import difference
 from schedules.lower import EXACT, MOST_LOSSY
-from vocabulary.errors import VerificationError
+from schedules.vocabulary.errors import VerificationError
 
 logger = logging.getLogger(__name__)
 

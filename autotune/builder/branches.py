@@ -25,7 +25,7 @@ from autotune.importer.onnx_model.operator_splits import Share, split_operators
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter, reads
 from autotune.importer.program import simplify
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 LEAST_GAIN = 0.02
 """Share of the model's arithmetic that must lie beside a phase's longest branch: running it at the same time gains no

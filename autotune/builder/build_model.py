@@ -27,7 +27,7 @@ from autotune.builder.placing import Fastest, fastest
 from autotune.graph.steps import Steps
 from autotune.host.machine import is_foreign
 from autotune.validation.verify import random_inputs
-from vocabulary.errors import MissingRecordError, VerificationError
+from schedules.vocabulary.errors import MissingRecordError, VerificationError
 
 logger = logging.getLogger(__name__)
 

@@ -60,7 +60,7 @@ from autotune.runtime.model_timing import (
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import session_inputs
 from schedules.target import Target
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 EFFICIENCY = 0.5
 """Share of a GPU's roofline that a tuned kernel of a small batch is taken to reach. A guess, used without a device."""

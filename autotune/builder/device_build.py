@@ -30,8 +30,8 @@ from schedules.config import Config
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import MissingRecordError, ModelError
 from tuning_logs.sql_store import TuningLog
-from vocabulary.errors import MissingRecordError, ModelError
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from autotune.runtime.session import InferenceSession, NodeArg
 from autotune.validation.reference_runs import Arrays, Reference
 from autotune.validation.verdict import Verdict
 from autotune.validation.verify import compare_session
-from vocabulary.errors import AutotuneError, RunError
+from schedules.vocabulary.errors import AutotuneError, RunError
 
 HANDLER = "autotune.builder.isolated_session:SessionHandler"
 

@@ -19,7 +19,7 @@ from autotune.measure.measurer import symbol_of
 from autotune.options import Options
 from schedules.lower import BASELINE, Spaces
 from schedules.target import Target
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 logger = logging.getLogger(__name__)
 

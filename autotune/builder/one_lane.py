@@ -23,7 +23,7 @@ from autotune.validation.bisect import wrong_tasks
 from autotune.validation.verify import session_inputs
 from schedules.config import Config
 from schedules.lower import BASELINE
-from vocabulary.errors import CompileError, first_line
+from schedules.vocabulary.errors import CompileError, first_line
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ import tvm
 from schedules.config import Config
 from schedules.space import Space
 from schedules.target import Target
+from schedules.vocabulary.errors import MissingRecordError
 from tuning_logs.measurement import LEAST_S, Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 from tuning_logs.sql_store import TuningLog
-from vocabulary.errors import MissingRecordError
 
 
 @dataclass(frozen=True)

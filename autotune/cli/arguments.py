@@ -17,9 +17,9 @@ from autotune.cli.reply import Reply
 from autotune.graph.lanes import BYTE_UNITS
 from autotune.options import OBJECTIVES, UNTIL
 from schedules.target import Target as BuildTarget
-from vocabulary.bounded import MOST_DEPTH, parsed_json
-from vocabulary.choices import choose, did_you_mean
-from vocabulary.errors import UsageError
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.choices import choose, did_you_mean
+from schedules.vocabulary.errors import UsageError
 
 Request = TypeVar("Request")
 

@@ -13,7 +13,7 @@ from autotune.cli import text as cli_text
 from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, UNVERIFIED, Reply
 from autotune.runtime.serve_options import ServeOptions
-from vocabulary.errors import ModelError, UsageError
+from schedules.vocabulary.errors import ModelError, UsageError
 
 if TYPE_CHECKING:  # loads TVM
     from autotune.validation.verdict import Verdict

@@ -15,8 +15,8 @@ from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, FAILED, Reply, table
 from autotune.contributions import contribution
 from autotune.report.plain_text import day
-from vocabulary.choices import choose
-from vocabulary.errors import LogError, UsageError
+from schedules.vocabulary.choices import choose
+from schedules.vocabulary.errors import LogError, UsageError
 
 if TYPE_CHECKING:  # these load SQLAlchemy and NumPy, which a mere --help does not need
     from tuning_logs.exchange import ExchangeReport

@@ -29,8 +29,8 @@ from autotune.cli.tune_commands import tune_app
 from autotune.contributions import COMMANDS, contributed, install
 from autotune.report.plain_text import escaped, escaped_lines
 from autotune.versions import check_versions, describe
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import AutotuneError, MissingRecordError, UsageError, VerificationError
 
 CODES: dict[type[AutotuneError], int] = {UsageError: USAGE, MissingRecordError: FROZEN, VerificationError: UNVERIFIED}
 """Exit codes of errors; any other AutotuneError is FAILED."""

@@ -9,9 +9,9 @@ import typer
 
 from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply
-from vocabulary.bounded import MOST_DEPTH, parsed_json
-from vocabulary.choices import choose
-from vocabulary.errors import UsageError
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.choices import choose
+from schedules.vocabulary.errors import UsageError
 
 report_app = typer.Typer()
 

@@ -15,7 +15,7 @@ from autotune.cli import arguments as opt
 from autotune.cli import text as cli_text
 from autotune.cli.model_request import BUILD, ModelRequest
 from autotune.cli.reply import DONE, INTERRUPTED, Reply
-from vocabulary.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError
 
 if TYPE_CHECKING:  # loads TVM
     from autotune.events import Observer

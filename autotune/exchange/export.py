@@ -12,7 +12,7 @@ import numpy as np
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.plain_data import encode
 from autotune.artifact.replacement import new_folder
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 RUNNER = "plain_model.py"
 

@@ -52,7 +52,7 @@ from autotune.runtime.session import InferenceSession
 from autotune.validation.bench import find_model
 from autotune.validation.reference_runs import Arrays, Reference
 from autotune.validation.verify import random_inputs
-from vocabulary.errors import ArtifactError, UsageError
+from schedules.vocabulary.errors import ArtifactError, UsageError
 
 TEMPLATES = Path(__file__).with_name("c_library")
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.contributions import contribution
 from autotune.interface import OpenSpec, TensorSpec
-from vocabulary.errors import RunError, UsageError
+from schedules.vocabulary.errors import RunError, UsageError
 
 Array = NDArray[Any]
 Attributes = Mapping[str, Any]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.interface import OpenSpec, TensorSpec
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 PREFIX = "tune.noise/"
 """Begin of the names of noise: ``tune.noise/normal/x``, and ``tune.noise/normal/7/x`` of the seed 7."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 AUTO = "auto"
 CPU = "cpu"

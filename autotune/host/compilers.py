@@ -10,7 +10,7 @@ from pathlib import Path
 from tvm.support import cc
 
 from autotune.host.machine import is_foreign
-from vocabulary.errors import InstallError, last_line
+from schedules.vocabulary.errors import InstallError, last_line
 
 
 def check_compiler() -> None:

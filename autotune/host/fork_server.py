@@ -31,7 +31,7 @@ from typing import Any
 
 from autotune.host.lean_loading import leave_out_unused
 from autotune.host.process_limits import cap_memory, isolate, keep_what_is_loaded
-from vocabulary.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError
 
 MESSAGE_BYTES = 65536
 """Most bytes of one message on the server's socket; a ``Start`` takes about one thousand."""

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from autotune.host.process_limits import cap_memory, cause_of_death, isolate, keep_what_is_loaded
-from vocabulary.errors import AutotuneError, named_last_line
+from schedules.vocabulary.errors import AutotuneError, named_last_line
 
 ANSWER_S = 10.0
 """Wall-clock limit of one answer; reading a program takes milliseconds. Heuristic, not measured."""

@@ -21,7 +21,7 @@ takes on a Zen 3. Without scikit-learn it does without, and trains the same."""
 
 
 OWN_STRATEGY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""A searcher or cost model of the user's own (``vocabulary/choices.py``), which may use all of XGBoost."""
+"""A searcher or cost model of the user's own (``schedules/vocabulary/choices.py``), which may use all of XGBoost."""
 
 
 def leave_out_unused(arguments: Sequence[str] = ()) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from autotune.host.cpu_claims import CLAIMS
 from schedules.processors import ARCHITECTURES, CODE_FEATURES, best_levels, best_processor, levels_of, processor
 from schedules.target import Target
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 CPUS = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"

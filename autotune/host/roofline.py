@@ -51,8 +51,8 @@ from schedules.templates.instructions.dots import (
     pair_form,
     use_dot,
 )
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
 from tuning_logs.durable import write_file
-from vocabulary.bounded import MOST_DEPTH, parsed_json
 
 MEMORY_BYTES = 64 * 2**20
 """Bytes of a large layer's weights. Heuristic: where L3 holds them this measures L3's speed, as it is for the layer;

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autotune.host.forks import renew_in_children
-from vocabulary.errors import AutotuneError, first_line
+from schedules.vocabulary.errors import AutotuneError, first_line
 
 EXIT_S = 10.0
 """Seconds for which the end of the interpreter waits for runs of daemon threads."""

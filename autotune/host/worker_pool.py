@@ -30,8 +30,8 @@ from typing import Any
 
 from autotune.host.fork_server import Job, Refused, Start
 from autotune.host.process_limits import cause_of_death, is_out_of_memory, log_tail, signal_of
+from schedules.vocabulary.errors import MeasureError
 from tuning_logs.measurement import ErrorKind
-from vocabulary.errors import MeasureError
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from schedules.config import Config
 from schedules.lower import claim, foreign_program
 from schedules.space import Columns, Space
 from schedules.target import Target
+from schedules.vocabulary.errors import AutotuneError, LogError, ScheduleError, last_line
 from tuning_logs.record import RecordKey
 from tuning_logs.similarity import Signature
-from vocabulary.errors import AutotuneError, LogError, ScheduleError, last_line
 
 
 @dataclass(frozen=True)

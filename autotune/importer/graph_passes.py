@@ -26,7 +26,7 @@ from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, 
 from autotune.importer.operators.resampling import BY_SCALE
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
-from vocabulary.errors import ModelError, UnsupportedError, first_line
+from schedules.vocabulary.errors import ModelError, UnsupportedError, first_line
 
 MIN_OPSET = 13
 """Relax's converters follow ONNX from this opset on (axes as inputs, Softmax along one axis)."""

@@ -49,7 +49,7 @@ from autotune.importer.operators.recurrent_ops import laid_out
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision
 from schedules.target import Target
-from vocabulary.errors import AutotuneError, ModelError, UnsupportedError
+from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError
 
 Inputs = Mapping[str, Sequence[int]]
 ATTEMPTS = 8

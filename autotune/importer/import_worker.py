@@ -26,7 +26,7 @@ from onnx.external_data_helper import uses_external_data
 from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cap_memory, is_out_of_memory, isolate, keep_what_is_loaded
 from autotune.importer.onnx_model.graph_walk import walk_tensors
-from vocabulary.errors import AutotuneError, ModelError, first_line
+from schedules.vocabulary.errors import AutotuneError, ModelError, first_line
 
 ADVICE = "export the model again, with standard operators"
 

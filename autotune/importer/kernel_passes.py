@@ -38,7 +38,7 @@ from schedules.task import Task
 from schedules.templates.amx.amx_product import has_amx, terms
 from schedules.templates.instructions.dots import DotForm, byte_form, form_of, pair_form
 from schedules.templates.low_bit.low_bit_tiles import has_tiles
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 
 def name_interface(draft: KernelDraft) -> None:

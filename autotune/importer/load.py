@@ -24,8 +24,8 @@ from autotune.importer.onnx_model.mend import mend
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import fill_external, load_tensors, place_of
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import ModelError, UnsupportedError, first_line
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import ModelError, UnsupportedError, first_line
 
 MAX_NODES = 200_000
 """Nodes of a model once its functions are expanded: a bound on time and memory against hostile files. Heuristic, not

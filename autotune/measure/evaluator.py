@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from vocabulary.choices import choose
+from schedules.vocabulary.choices import choose
 
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for a normal sample."""

@@ -31,8 +31,8 @@ from schedules.target import Target
 from schedules.templates.common.structure import Repack
 from schedules.templates.common.traced import trace_of
 from schedules.templates.cpu.passes import compiled
+from schedules.vocabulary.errors import CompileError, ScheduleError, named_last_line
 from tuning_logs.measurement import ErrorKind
-from vocabulary.errors import CompileError, ScheduleError, named_last_line
 
 
 class Lowering(Protocol):

@@ -54,8 +54,8 @@ from schedules.config import Config
 from schedules.lower import EXACT, load_program, loss, tvm_target
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import named_last_line
 from tuning_logs.measurement import ErrorKind
-from vocabulary.errors import named_last_line
 
 COLD_FACTOR = 2
 """Cold weights rotate through at least this many times the L2 of all threads. Heuristic, not measured."""

@@ -28,8 +28,8 @@ from schedules.config import Config
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import CompileError, MeasureError
 from tuning_logs.measurement import ErrorKind, Measurement
-from vocabulary.errors import CompileError, MeasureError
 
 LOWERING = "schedules.lower"
 KERNEL_HANDLER = "autotune.measure.kernel_handler:CpuHandler"

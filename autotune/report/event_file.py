@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.events import Event, PhaseBegan, ReferenceTimed, SlotBegan, SlotDone, TuningBegan, TuningEnded
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import TaskState
-from vocabulary.errors import UsageError
 
 
 class EventFile:

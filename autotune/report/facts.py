@@ -17,9 +17,9 @@ from autotune.measure.measurer import symbol_of
 from autotune.tuning.run_history import Run, algorithm_of, read_history
 from schedules.config import Config
 from schedules.task import Task
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import UsageError
 from search.allocators.stopping import DISPROVED
-from vocabulary.bounded import MOST_DEPTH, parsed_json
-from vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

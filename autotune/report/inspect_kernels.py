@@ -12,8 +12,8 @@ from autotune.artifact.precision_choice import choice_of, precision_of
 from autotune.backends.backend_catalog import BACKENDS, backend_of
 from schedules.config import Config
 from schedules.task import Task
-from vocabulary.choices import choose, did_you_mean
-from vocabulary.errors import UsageError
+from schedules.vocabulary.choices import choose, did_you_mean
+from schedules.vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from autotune.runtime.model_timing import median_timeline
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.target import Target
-from vocabulary.errors import ArtifactError, UsageError
+from schedules.vocabulary.errors import ArtifactError, UsageError
 
 logger = logging.getLogger(__name__)
 

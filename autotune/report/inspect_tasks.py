@@ -17,8 +17,8 @@ from autotune.tuning.existing_log import known_log
 from autotune.tuning.run_plan import resolve_target
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import UsageError
 from tuning_logs.record import TuningRecord
-from vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

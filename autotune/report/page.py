@@ -29,8 +29,8 @@ from autotune.report.plots import (
     timeline_plot,
 )
 from autotune.tuning.run_history import Run
+from schedules.vocabulary.errors import ArtifactError
 from tuning_logs.durable import write_file
-from vocabulary.errors import ArtifactError
 
 TEMPLATE = "report.html.j2"
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autotune.host.forks import life
 from autotune.interface import Interface
 from autotune.runtime.stream_queue import Signal
-from vocabulary.errors import RunError
+from schedules.vocabulary.errors import RunError
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from autotune.interface import Cache, OpenSpec, TensorSpec
 from autotune.runtime.artifact_executor import Array, Arrays, LazyExecutor
 from autotune.runtime.inputs import Spec, shape_text
 from autotune.runtime.key_value_caches import KeyValueCaches
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 SCATTER, GROUP = "scatter", "group"
 

@@ -13,8 +13,8 @@ from autotune.frame.frame import Frame
 from autotune.frame.noise import NoiseSource
 from autotune.host.dtypes import numpy_type
 from autotune.interface import OpenSpec, TensorSpec
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import UsageError, first_line
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import UsageError, first_line
 
 Array = NDArray[Any]
 Spec = TensorSpec | OpenSpec

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from autotune.interface import TensorSpec
 from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.key_value_caches import KeyValueCaches
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import UsageError
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import UsageError
 
 Array = NDArray[Any]
 

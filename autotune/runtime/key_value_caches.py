@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.host.pages import KERNEL_ALIGNMENT, paged
 from autotune.interface import TensorSpec
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Array = NDArray[Any]
 

@@ -18,7 +18,7 @@ from autotune.backends.executor import Span
 from autotune.runtime.artifact_executor import Array, Arrays, LazyExecutor
 from autotune.runtime.inputs import shape_text
 from autotune.runtime.one_shape_executor import OneShapeExecutor
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Shapes = tuple[tuple[int, ...], ...]
 """Shapes of all inputs, in order."""

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from autotune.frame.noise import without_noise
 from autotune.runtime.inputs import Spec
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import RunError, UsageError
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import RunError, UsageError
 
 PROVIDER = "CPUExecutionProvider"
 

@@ -13,7 +13,7 @@ from autotune.host.third_party import ThirdPartyError, foreign_runs, third_party
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.one_shape_executor import OneShapeExecutor
-from vocabulary.errors import InstallError, ModelError, RunError, last_line
+from schedules.vocabulary.errors import InstallError, ModelError, RunError, last_line
 
 INSTALL = "pip install 'tune-compiler[bench]'"
 SILENT = 4

@@ -6,7 +6,7 @@ import math
 import threading
 from dataclasses import dataclass
 
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.segmented_executor import SegmentedExecutor
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.stream_queue import WIDE, ClosedQueue, StreamQueue
-from vocabulary.errors import BusyError, RunError, UsageError
+from schedules.vocabulary.errors import BusyError, RunError, UsageError
 
 Array = NDArray[Any]
 T = TypeVar("T")

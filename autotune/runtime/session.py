@@ -29,7 +29,7 @@ from autotune.runtime.onnxruntime_compat import (
 )
 from autotune.runtime.serve_options import ServeOptions, time_limit
 from autotune.runtime.serving import Serving
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Array = NDArray[Any]
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from vocabulary.errors import BusyError, RunError
+from schedules.vocabulary.errors import BusyError, RunError
 
 WIDE = -1
 """In place of a stream's number: all cores."""

@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 from autotune.options import default_log
+from schedules.vocabulary.errors import LogError, MissingRecordError
 from tuning_logs.sql_store import TuningLog, memory_log, open_log
-from vocabulary.errors import LogError, MissingRecordError
 
 logger = logging.getLogger(__name__)
 

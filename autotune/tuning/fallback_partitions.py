@@ -36,7 +36,7 @@ from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.arithmetic.wrong_nodes import NumbersCheck
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_session, complaint, session_inputs
-from vocabulary.errors import ArtifactError, VerificationError
+from schedules.vocabulary.errors import ArtifactError, VerificationError
 
 logger = logging.getLogger(__name__)
 

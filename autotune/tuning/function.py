@@ -38,7 +38,7 @@ from schedules.config import Config
 from schedules.lower import claim, normalise, program_of, repack, task_key
 from schedules.target import Target
 from schedules.task import Task
-from vocabulary.errors import UsageError, first_line
+from schedules.vocabulary.errors import UsageError, first_line
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.independence import with_independence
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_outputs, complaint, random_inputs
-from vocabulary.errors import VerificationError
+from schedules.vocabulary.errors import VerificationError
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -22,8 +22,8 @@ from autotune.tuning.composition import TunePart
 from autotune.tuning.part import Measurers, tune_together
 from autotune.tuning.result import Result, combined
 from autotune.tuning.run_plan import PartJob, RunPlan, shared_options
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import UsageError
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import UsageError
 
 
 def tune_portfolio(plan: RunPlan, tune: TunePart, observe: Observer, measurers: Measurers) -> Result:

@@ -33,9 +33,9 @@ from autotune.versions import DISTRIBUTION, SHOWN, installed
 from schedules.config import Config
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.bounded import GZIP, parsed_json, unpacked
+from schedules.vocabulary.errors import ArtifactError
 from tuning_logs.sql_store import TuningLog
-from vocabulary.bounded import GZIP, parsed_json, unpacked
-from vocabulary.errors import ArtifactError
 
 FILE = "history.json.gz"
 FORMAT = 2

@@ -18,8 +18,8 @@ from autotune.graph.lanes import device_of
 from autotune.host.machine import host_target
 from autotune.options import AUTO, BALANCED, LATENCY, NONE, ONNXRUNTIME, THROUGHPUT, Options
 from schedules.target import Target
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import UsageError
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:  # loads TVM and ONNX, which a run that would repeat another one does not need
     from autotune.builder.build_request import ImportedModel

@@ -30,7 +30,14 @@ from autotune.tuning.portfolio import tune_portfolio
 from autotune.tuning.precisions.auto_precision import AutoPrecision
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, RunPlan
-from vocabulary.errors import AutotuneError, CompileError, ModelError, UnsupportedError, UsageError, VerificationError
+from schedules.vocabulary.errors import (
+    AutotuneError,
+    CompileError,
+    ModelError,
+    UnsupportedError,
+    UsageError,
+    VerificationError,
+)
 
 logger = logging.getLogger(__name__)
 

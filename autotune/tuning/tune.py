@@ -30,7 +30,7 @@ from autotune.graph.lanes import device_of
 from autotune.options import INSTANT, Options, default_log
 from autotune.tuning.result import PHASES, Result
 from autotune.tuning.run_plan import RunPlan, plan_run
-from vocabulary.errors import ArtifactError, LogError
+from schedules.vocabulary.errors import ArtifactError, LogError
 
 REPEATED = "nothing has changed since"
 """What is said of a run that was not carried out again."""

@@ -35,8 +35,8 @@ from autotune.interface import TensorSpec
 from autotune.runtime.model_timing import interval
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
 from autotune.validation.verify import random_inputs
-from vocabulary.choices import choose
-from vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
+from schedules.vocabulary.choices import choose
+from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 
 OURS = "tune"
 REFERENCE_ENGINES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "openvino-default": "openvino"}

@@ -38,8 +38,8 @@ from autotune.validation.bench import (
 )
 from autotune.validation.bench_process import CpuMeter, EngineProcess, wait_until_quiet
 from autotune.validation.verify import random_inputs
-from vocabulary.choices import choose
-from vocabulary.errors import UsageError
+from schedules.vocabulary.choices import choose
+from schedules.vocabulary.errors import UsageError
 
 WAYS = {
     "onnxruntime": ("onnxruntime", "onnxruntime-per-client"),

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from autotune.host.cpu_claims import CLAIMS
 from autotune.host.fork_server import Handler, Job, Refused
 from autotune.validation.engine_precision import artifact_precision, onnxruntime_precision
-from vocabulary.errors import AutotuneError, MeasureError
+from schedules.vocabulary.errors import AutotuneError, MeasureError
 
 MULTIPLYING = frozenset(
     {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq", "ScaledDotProductAttention"}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from autotune.validation.bench_engine import Load, Outputs, Run, Serve
-from vocabulary.errors import MeasureError
+from schedules.vocabulary.errors import MeasureError
 
 HANDLER = "autotune.validation.bench_engine:EngineHandler"
 

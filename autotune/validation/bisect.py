@@ -45,7 +45,7 @@ from autotune.validation.reference_runs import Arrays, reference_outputs
 from autotune.validation.verify import compare, random_inputs
 from schedules.target import Target
 from schedules.task import Task
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Array = NDArray[Any]
 

@@ -22,7 +22,7 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.interface import Interface, Shapes, TensorSpec
 from autotune.runtime.multi_shape_executor import cut
 from autotune.validation.verify import compare, random_inputs
-from vocabulary.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError
 
 logger = logging.getLogger(__name__)
 

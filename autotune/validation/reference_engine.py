@@ -14,7 +14,7 @@ from autotune.importer.onnx_model.tensors import whole
 from autotune.interface import TensorSpec
 from autotune.validation.bench import time_alone
 from autotune.validation.verify import random_inputs
-from vocabulary.errors import MeasureError
+from schedules.vocabulary.errors import MeasureError
 
 ENGINE = "onnxruntime"
 

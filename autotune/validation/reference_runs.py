@@ -28,7 +28,7 @@ from autotune.validation.allowance import Allowance
 from autotune.validation.arithmetic.edge_inputs import edge_feeds
 from autotune.validation.short_operands import ShortOperands
 from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, unrounded, widen
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 Arrays = dict[str, NDArray[Any]]
 

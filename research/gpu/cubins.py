@@ -29,9 +29,9 @@ from autotune.artifact.directory import read_artifact
 from autotune.backends.cuda.cubin import Kernel, inspect
 from autotune.backends.cuda.stub import has_driver, make_stub
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import ArtifactError
 from tests.models.catalog import cached
 from tests.models.light import LIGHT
-from vocabulary.errors import ArtifactError
 
 MODELS = (*LIGHT, "encoder")
 ARCHS = ("sm_80", "sm_90")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 UNTUNED = 20.0
 """Latency of an untuned kernel in units of its roofline bound: untuned programs were one to two orders slower than

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from schedules.vocabulary.choices import choose, lazy
 from search.allocators.allocation import Allocator
 from search.allocators.gradient import Gradient
 from search.allocators.share_per_second import PACE, SharePerSecond
 from search.allocators.simple_allocators import FlopProportional, RandomAllocator, RoundRobin, Sequential
-from vocabulary.choices import choose, lazy
 
 _FACTORIES: dict[str, Callable[[np.random.Generator], Allocator]] = {
     "dynatune": lazy("search.allocators.dynatune:DynaTune"),

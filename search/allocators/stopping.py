@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import SLOT, TaskState
-from vocabulary.errors import UsageError
 
 NEAR_BOUND = 1.03
 """A task within this factor of its roofline bound is done. Heuristic: a gain of 3 % is about the least that single

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from schedules.config import Config
 from schedules.space import Space
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Rows = NDArray[np.int32]
 

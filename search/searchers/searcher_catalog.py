@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from schedules.vocabulary.choices import choose, lazy
 from search.searchers.searcher import SearchContext, Searcher
-from vocabulary.choices import choose, lazy
 
 _FACTORIES: dict[str, Callable[[SearchContext], Searcher]] = {
     "adaptive": lazy("search.searchers.adaptive:AdaptiveSearch"),

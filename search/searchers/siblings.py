@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from costmodels.cost_model import Floats
 from costmodels.posterior import TaskRows, TemplatePosterior, blank
 from schedules.space import Space
+from schedules.vocabulary.errors import UsageError
 from search.searchers.searcher import Result, Siblings
-from vocabulary.errors import UsageError
 
 MOST_TASKS = 24
 """Sibling tasks used. Heuristic: their rows update the posterior once for every searcher."""

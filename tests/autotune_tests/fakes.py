@@ -17,9 +17,9 @@ from autotune.measure import local_measurer
 from autotune.measure.measurer import Candidate, Origin
 from autotune.tuning import part
 from schedules.lower import load_program, lower
+from schedules.vocabulary.errors import ScheduleError
 from tests.shipping import InlineMeasurer
 from tuning_logs.measurement import Measurement
-from vocabulary.errors import ScheduleError
 
 Answer = Callable[[Candidate], Measurement]
 

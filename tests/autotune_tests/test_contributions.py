@@ -15,7 +15,7 @@ from autotune.frame.frame import Frame, HostStep
 from autotune.importer.import_passes import PROGRAM
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
-from vocabulary.errors import InstallError, UnsupportedError
+from schedules.vocabulary.errors import InstallError, UnsupportedError
 
 ROOT = Path(autotune.__file__).parents[1]
 FILES = ROOT.glob("autotune/contrib/*/pyproject.toml")

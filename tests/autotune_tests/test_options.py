@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.options import FP32, Generation, Options, Precision
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from autotune.versions import TESTED_FFI, TESTED_TVM, check_versions, describe
-from vocabulary.errors import InstallError
+from schedules.vocabulary.errors import InstallError
 
 
 def versions(tvm, ffi):

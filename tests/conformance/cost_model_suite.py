@@ -7,7 +7,7 @@ import pytest
 
 from costmodels.cost_model import CostModel, Floats
 from costmodels.cost_model_catalog import make_cost_model
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def surface(count: int, seed: int) -> tuple[Floats, Floats]:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from sqlalchemy import event
 
 from schedules.target import Target
+from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import AVX2, AVX512, KEY, config, failed, other_key, records, timed
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import TuningLog
-from vocabulary.errors import LogError
 
 
 class StoreSuite:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 from tests.conformance.integer_edges.cases import FAMILIES, QUICK, SIGNED, UNSIGNED, Case, ends
 from tests.conformance.integer_edges.trial import difference, ours, theirs
-from vocabulary.errors import ModelError
 
 LEAST = {"arithmetic": 80, "folded": 50, "division": 60, "reductions": 40, "powers": 15, "casts": 100, "indices": 20}
 """Cases of a family for which ONNX Runtime has kernels, at least."""

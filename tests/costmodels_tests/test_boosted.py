@@ -5,7 +5,7 @@ import pytest
 
 from costmodels.boosted import LEAST_STD, Boosted, BoostedRank
 from costmodels.metrics import rank_correlation
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def surface(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]

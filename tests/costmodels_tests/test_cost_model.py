@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from costmodels.cost_model import Prediction
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(("mean", "std"), [((3,), (2,)), ((3, 1), (3, 1))], ids=["lengths differ", "matrix"])

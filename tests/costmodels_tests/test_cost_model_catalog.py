@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from costmodels.cost_model_catalog import COST_MODELS, make_cost_model
+from schedules.vocabulary.errors import UsageError
 from tests.conformance.cost_model_suite import CostModelSuite
-from vocabulary.errors import UsageError
 
 
 class TestCostModels(CostModelSuite):

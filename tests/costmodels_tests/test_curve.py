@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from costmodels.curve import POINTS, CurveEnsemble, best_so_far, thinned
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def staircase(trials: int, seed: int = 0) -> list[float | None]:

@@ -6,7 +6,7 @@ import pytest
 from costmodels.calibration import conformal_scale
 from costmodels.cost_model import Prediction
 from costmodels.metrics import assess, coverage, rank_correlation, top_recall
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def test_coverage_of_a_right_model_is_the_level() -> None:

@@ -23,9 +23,9 @@ from autotune.measure.local_measurer import LocalMeasurer
 from schedules.config import Config
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
+from schedules.vocabulary.errors import ArtifactError, ScheduleError, UsageError
 from tests.emulation.kernels import emulated_command, needs
 from tests.models.catalog import cached
-from vocabulary.errors import ArtifactError, ScheduleError, UsageError
 
 needs_emulator = needs("aarch64")
 

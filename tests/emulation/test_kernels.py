@@ -15,10 +15,10 @@ from schedules.lower import claim, lower, repack
 from schedules.target import Target
 from schedules.templates.instructions import dots
 from schedules.templates.instructions.dots import BF16, S8S8, U8S8, DotForm
+from schedules.vocabulary.errors import ScheduleError
 from tests.emulation.kernels import Kernel, needs, run_emulated
 from tests.emulation.narrow_cases import all_cases
 from tests.schedules_tests.programs import Case, from_te, inputs
-from vocabulary.errors import ScheduleError
 
 FEW, MANY = 2, 20
 """Random configs of every template: of each run of the suite, and of the slow tests."""

@@ -23,8 +23,8 @@ from autotune.validation.verify import random_inputs
 from schedules.config import Config
 from schedules.lower import BASELINE, loss
 from schedules.target import Target
+from schedules.vocabulary.errors import ModelError
 from tests.shipping import InlineMeasurer, first_guesses, plan_of, random_configs
-from vocabulary.errors import ModelError
 
 RTOL, ATOL = 1e-3, 3e-4
 """|ours − theirs| ≤ RTOL·|theirs| + ATOL·rms(theirs): as measuring checks kernels, a little more for their sum."""

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import AutotuneError
 from tests.kills.moments import PHASES, Course, Place, course, phase_now, read_events
 from tests.kills.processes import VARIABLE, await_end, pick
 from tests.models.catalog import save
@@ -30,7 +31,6 @@ from tests.tuning_logs_tests.postgres_server import PostgresServer
 from tests.tuning_logs_tests.samples import any_program
 from tuning_logs.maintenance import verify
 from tuning_logs.sql_store import open_log
-from vocabulary.errors import AutotuneError
 
 MODEL = "tiny_odd"
 """Four kernels, which are imported, built and measured in some seconds."""

@@ -20,12 +20,12 @@ from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from autotune.measure.measurer import Candidate
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
+from schedules.vocabulary.errors import ScheduleError
 from tests.models import cached
 from tests.models.quantised import quantise
 from tests.mutation import lowering
 from tests.mutation.mutants import Mutant
 from tests.mutation.oracle import is_wrong
-from vocabulary.errors import ScheduleError
 
 MODELS = (
     "tiny_cnn",

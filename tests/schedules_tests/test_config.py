@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schedules.config import Config
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"space":"s","knobs":[1]}', '{"space":"s","knobs":{"a":1.5}}', "{"])

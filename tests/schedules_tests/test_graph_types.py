@@ -8,8 +8,8 @@ import pytest
 
 from schedules.graph_types import check_index_map, check_program
 from schedules.lower import foreign_program, normalise, program_of, task_key
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
-from vocabulary.errors import ScheduleError
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -29,9 +29,9 @@ from schedules.target import Target
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_te
-from vocabulary.errors import ScheduleError
 
 TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=3)
 

@@ -21,7 +21,7 @@ from schedules.processors import (
 )
 from schedules.target import Target
 from schedules.templates.instructions.llvm_target import code_flags
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize("entry", PROCESSORS, ids=lambda entry: entry.name)

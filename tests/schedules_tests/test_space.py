@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from schedules.config import Config
 from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 names = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=6)
 values = st.one_of(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from schedules.processors import INSTRUCTION_SETS
 from schedules.target import CUDA_ARCHS, Target
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 names = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=6)
 

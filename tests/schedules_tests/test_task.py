@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from schedules.task import Task
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 CPU = Target("llvm", isa="avx2", mcpu="haswell", features=("+fma",), threads=3)
 

@@ -8,7 +8,7 @@ import pytest
 
 from schedules.config import Config
 from schedules.traces import SPACE, check_config, checked_trace, traced_config
-from vocabulary.errors import ScheduleError
+from schedules.vocabulary.errors import ScheduleError
 
 BLOCK = ["GetSBlock", [], ["conv2d", "main"], ["b0"]]
 LOOPS = ["GetLoops", ["b0"], [], ["l1", "l2"]]

@@ -17,8 +17,8 @@ from autotune.backends.executor import Arrays
 from autotune.graph.lanes import HOST, Lane, cpu_lane
 from autotune.graph.merge import COPY
 from autotune.graph.steps import WHOLE, Group, Step, Steps
+from schedules.vocabulary.errors import ArtifactError
 from tests.simulated.streaming import Streaming, choose_resident, streamed
-from vocabulary.errors import ArtifactError
 
 if TYPE_CHECKING:  # which loads this module
     from tests.simulated.software_device import SoftwareDevice

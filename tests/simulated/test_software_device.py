@@ -9,6 +9,7 @@ from autotune.backends.device_interface import DeviceLostError, OutOfMemoryError
 from autotune.graph.lanes import HOST, cpu_lane
 from autotune.graph.placement import Link
 from autotune.graph.steps import Piece
+from schedules.vocabulary.errors import RunError
 from tests.autotune_tests.backends_tests.cpu_tests.test_native_executor import (
     PATIENCE_S,
     equal,
@@ -21,7 +22,6 @@ from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_f
 from tests.simulated.clock import Clock, ManualClock
 from tests.simulated.placed import Mixing, Placed, device_lane, sequential
 from tests.simulated.software_device import SoftwareDevice, Speeds
-from vocabulary.errors import RunError
 
 assert library  # a fixture
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 
+from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import KEY, records, timed
 from tuning_logs.codec import digest, from_data, from_row, packed_text, to_data, to_row, unpacked_text
 from tuning_logs.record import TuningRecord
-from vocabulary.errors import LogError
 
 
 def row_of(record: TuningRecord, **changed: object) -> SimpleNamespace:

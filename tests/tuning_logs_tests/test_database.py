@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import KEY, any_program, timed
 from tuning_logs import database as database_module
 from tuning_logs.database import without_secrets
 from tuning_logs.maintenance import verify
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import TuningLog, open_log
-from vocabulary.errors import LogError
 
 NOBODY = 65534
 

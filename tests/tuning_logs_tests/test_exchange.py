@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import AVX2, AVX512, KEY, any_program, failed, other_key, records, timed
 from tuning_logs import exchange
 from tuning_logs.codec import content_hash, digest, from_data, to_data
 from tuning_logs.exchange import bounded_lines, export_lines, export_log, import_lines, import_log, merge
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import TuningLog, memory_log, open_log
-from vocabulary.errors import LogError
 
 
 def sample_log(count: int = 20) -> TuningLog:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schedules.vocabulary.errors import UsageError
 from tests.tuning_logs_tests.samples import AVX2, KEY, any_program, failed, other_key, timed
 from tuning_logs.maintenance import gc, stats, verify
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import TuningLog, open_log
-from vocabulary.errors import UsageError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from schedules.vocabulary.errors import UsageError
 from tuning_logs.measurement import ERROR_KINDS, Measurement
-from vocabulary.errors import UsageError
 
 
 def test_the_latency_is_the_median() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect
 
+from schedules.vocabulary.errors import LogError
 from tests.conformance.store_suite import StoreSuite
 from tests.tuning_logs_tests.postgres_server import PostgresServer
 from tests.tuning_logs_tests.samples import KEY, any_program, failed, timed
@@ -16,7 +17,6 @@ from tuning_logs.exchange import merge
 from tuning_logs.maintenance import gc, stats, verify
 from tuning_logs.schema import METADATA, VERSION
 from tuning_logs.sql_store import TuningLog, open_log
-from vocabulary.errors import LogError
 
 pytestmark = pytest.mark.endurance
 

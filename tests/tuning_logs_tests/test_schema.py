@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import Connection, inspect, text
 
 from schedules.target import Target
+from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import AVX512, KEY, any_program, failed, timed
 from tuning_logs import schema, sql_store
 from tuning_logs.maintenance import verify
 from tuning_logs.schema import HEAD
 from tuning_logs.sql_store import TuningLog, open_log
-from vocabulary.errors import LogError
 
 RELEASED = sorted((Path(__file__).parent / "released").glob("*.sql"))
 

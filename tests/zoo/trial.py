@@ -30,8 +30,8 @@ from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.guarded_import import count_nodes, cut_model, import_model
 from autotune.importer.import_worker import external_bytes
 from autotune.importer.onnx_model.input_shapes import parse_input
+from schedules.vocabulary.errors import AutotuneError
 from tests.zoo.shipped import SHAPES
-from vocabulary.errors import AutotuneError
 
 Inputs = Mapping[str, tuple[int, ...]]
 

@@ -25,10 +25,10 @@ from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
 from autotune.validation.verify import compare, compare_session, session_inputs
 from schedules.config import Config
+from schedules.vocabulary.errors import AutotuneError
 from tests.shipping import InlineMeasurer, first_guesses, plan_of
 from tests.zoo.trial import parsed
 from tests.zoo.tuned import Tuned
-from vocabulary.errors import AutotuneError
 
 THREADS = 2
 

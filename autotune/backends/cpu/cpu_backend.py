@@ -23,7 +23,7 @@ from autotune.versions import check_versions
 from schedules.config import Config
 from schedules.processors import levels_of
 from schedules.target import Target
-from vocabulary.errors import ArtifactError, UsageError
+from schedules.vocabulary.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
     from autotune.host.roofline import Roofline

@@ -24,7 +24,7 @@ from autotune.graph.flattening import flatten
 from autotune.host.machine import is_foreign
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
-from vocabulary.errors import ArtifactError, ModelError
+from schedules.vocabulary.errors import ArtifactError, ModelError
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from autotune.backends.device_interface import Device
 from autotune.backends.executor import Arrays
 from autotune.graph.merge import COPY, device_symbol
 from autotune.graph.steps import Operand, Step, Steps
-from vocabulary.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError
 
 
 def device_calls(steps: Steps, devices: Mapping[str, Device], parts: Mapping[str, Artifact]) -> dict[int, DeviceCall]:

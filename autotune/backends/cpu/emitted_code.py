@@ -13,7 +13,7 @@ from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cpu.passes import compiled
 from schedules.templates.instructions.hot_loop import hot_loop
-from vocabulary.errors import ArtifactError, UsageError
+from schedules.vocabulary.errors import ArtifactError, UsageError
 
 TVM_FORMS = {"llvm": "ll", "asm": "asm"}
 """Form of a kernel's code → TVM's name of it."""

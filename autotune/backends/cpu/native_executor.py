@@ -29,7 +29,7 @@ from autotune.backends.executor import Arrays, Executor, Span
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import Operand, Steps
 from autotune.host.pages import RecycledMemory
-from vocabulary.errors import ArtifactError, RunError, last_line
+from schedules.vocabulary.errors import ArtifactError, RunError, last_line
 
 ANYWHERE = -1
 """In place of a CPU: the thread is not pinned."""

@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from autotune.host.pages import addresses, new_spelling
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 HOOKS = 4
 """Addresses that ``tune_core_hooks`` tells."""

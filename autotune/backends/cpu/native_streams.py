@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autotune.backends.cpu.native_library import BUSY, OK, Call, NativeLibrary, Report, Request, Stream
 from autotune.backends.executor import Arrays
 from autotune.host.pages import ADDRESS_AT
-from vocabulary.errors import BusyError, RunError
+from schedules.vocabulary.errors import BusyError, RunError
 
 HEAD = Call.timeout_ns.offset
 """Bytes of a call that are the same for all calls of one program, and what the core reports."""

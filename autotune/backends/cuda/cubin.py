@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 MAGIC = b"\x7fELF"
 CUDA_MACHINE = 190

@@ -25,7 +25,7 @@ from schedules.config import Config
 from schedules.lower import is_scheduled, load_program, lower
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
-from vocabulary.errors import ArtifactError, ModelError, UsageError
+from schedules.vocabulary.errors import ArtifactError, ModelError, UsageError
 
 DEVICE = "cuda:0"
 

@@ -26,7 +26,7 @@ from autotune.host.worker_pool import Lost, run_alone
 from schedules.config import Config
 from schedules.lower import load_program, lower
 from schedules.target import Target
-from vocabulary.errors import MeasureError, ScheduleError, named_last_line
+from schedules.vocabulary.errors import MeasureError, ScheduleError, named_last_line
 
 HANDLER = "autotune.backends.cuda.cuda_builder:CudaBuildHandler"
 

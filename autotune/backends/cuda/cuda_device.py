@@ -20,7 +20,7 @@ from autotune.backends.cuda.cuda_executor import CudaExecutor, address_of, check
 from autotune.backends.cuda.driver import Driver
 from autotune.backends.device_interface import OutOfMemoryError, Room, weights_bytes
 from autotune.interface import TensorSpec
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 
 class CudaDevice:

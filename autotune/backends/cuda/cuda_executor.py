@@ -25,7 +25,7 @@ from autotune.backends.cuda.memory_views import View
 from autotune.backends.executor import Arrays, Executor
 from autotune.graph.steps import Operand, Steps
 from autotune.host.third_party import foreign_runs
-from vocabulary.errors import ArtifactError, MeasureError
+from schedules.vocabulary.errors import ArtifactError, MeasureError
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from autotune.measure.kernel_builder import Builder
 from autotune.measure.kernel_handler import KernelHandler, lowering_of
 from autotune.measure.kernel_timing import Bench
 from autotune.measure.messages import Settings
-from vocabulary.errors import check
+from schedules.vocabulary.errors import check
 
 
 class CudaBuilder(Builder):

@@ -7,7 +7,7 @@ import subprocess
 
 from autotune.backends.cuda.driver import Driver
 from schedules.target import Target
-from vocabulary.errors import InstallError, MeasureError, UsageError
+from schedules.vocabulary.errors import InstallError, MeasureError, UsageError
 
 QUERY = ("--query-gpu=compute_cap", "--format=csv,noheader")
 QUERY_TIMEOUT_S = 20.0

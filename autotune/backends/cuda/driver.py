@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vocabulary.errors import InstallError, MeasureError
+from schedules.vocabulary.errors import InstallError, MeasureError
 
 STICKY = frozenset({700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})
 """CUresult values after which a context is unusable (CUDA Driver API, ``cudaError_enum``)."""

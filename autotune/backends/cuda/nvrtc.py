@@ -26,7 +26,7 @@ from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cuda.cuda_structure import PASSES
 from schedules.templates.instructions.kept_nan import nan_kept
-from vocabulary.errors import InstallError, ScheduleError
+from schedules.vocabulary.errors import InstallError, ScheduleError
 
 CALLBACK = "tvm_callback_cuda_compile"
 ADVICE = "install them with: pip install 'tune-compiler[cuda]'"

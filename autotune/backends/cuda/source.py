@@ -16,7 +16,7 @@ from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cuda.cuda_structure import PASSES
 from schedules.templates.instructions.kept_nan import nan_kept
-from vocabulary.errors import check
+from schedules.vocabulary.errors import check
 
 AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KERNELS = 'extern "C" __global__'

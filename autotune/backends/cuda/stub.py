@@ -14,7 +14,7 @@ from pathlib import Path
 import tvm
 from tvm.support import cc
 
-from vocabulary.errors import InstallError
+from schedules.vocabulary.errors import InstallError
 
 DRIVER = "libcuda.so.1"
 NO_DEVICE = 100

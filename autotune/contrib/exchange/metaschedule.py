@@ -21,13 +21,13 @@ from typing import Any
 from autotune.contrib.exchange.trace_client import TraceClient
 from schedules.config import Config
 from schedules.target import Target
+from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import AutotuneError, LogError, UsageError
 from tuning_logs.compatibility import isa_of
 from tuning_logs.exchange import BadLine, Entry, ExchangeReport, Workload, bounded_lines, take_in, write_lines
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
 from tuning_logs.sql_store import TuningLog
-from vocabulary.bounded import MOST_DEPTH, parsed_json
-from vocabulary.errors import AutotuneError, LogError, UsageError
 
 WORKLOADS, RECORDS, TARGET = "database_workload.json", "database_tuning_record.json", "target.json"
 

@@ -27,10 +27,10 @@ from packaging.requirements import Requirement
 from autotune.importer.guarded_import import load_checked
 from autotune.importer.onnx_model.shape_sets import shape_sets
 from autotune.versions import DISTRIBUTION, installed
+from schedules.vocabulary.errors import ArtifactError, UsageError
 from tuning_logs.durable import replacing
 from tuning_logs.exchange import export_log
 from tuning_logs.sql_store import TuningLog
-from vocabulary.errors import ArtifactError, UsageError
 
 ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs", "vocabulary")
 REFERENCE = "onnxruntime"

@@ -11,7 +11,7 @@ import typer
 
 from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 pack_app = typer.Typer()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.host.fork_server import Job
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
-from vocabulary.errors import LogError, MeasureError
+from schedules.vocabulary.errors import LogError, MeasureError
 
 HANDLER = "autotune.contrib.exchange.trace_worker:TraceHandler"
 

@@ -28,7 +28,7 @@ from schedules.lower import foreign_program, lower, normalise, program_of, task_
 from schedules.target import Target
 from schedules.templates.common.traced import replayed, trace_of, whole_trace
 from schedules.traces import SPACE, TRACE, checked_trace, traced_config
-from vocabulary.errors import AutotuneError, UsageError, check, last_line, named_last_line
+from schedules.vocabulary.errors import AutotuneError, UsageError, check, last_line, named_last_line
 
 LENGTH_BYTES = 8
 """Bytes in front of a workload's JSON, which say how long it is."""

@@ -18,7 +18,7 @@ from autotune.contrib.ray.ray_worker import Description, MeasurerOptions, RayWor
 from autotune.measure.measurer import Origin
 from autotune.measure.remote.measuring_worker import MachineLost
 from schedules.target import Target
-from vocabulary.errors import AutotuneError, CompileError, InstallError, MeasureError, first_line, lines_of
+from schedules.vocabulary.errors import AutotuneError, CompileError, InstallError, MeasureError, first_line, lines_of
 
 log = logging.getLogger(__name__)
 

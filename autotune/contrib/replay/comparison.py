@@ -35,8 +35,8 @@ from autotune.contrib.replay.trace import Trace, TraceFile, load_traces
 from autotune.contrib.replay.trajectories import PartOfTrajectories, Trajectories
 from autotune.host.process_limits import end_with_parent
 from schedules.config import Config
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import SLOT
-from vocabulary.errors import UsageError
 
 Place = tuple[int, int]
 """Number of a file and of a task in it."""

@@ -10,7 +10,7 @@ import typer
 
 from autotune.cli import arguments as opt
 from autotune.cli.reply import Reply, table
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 replay_app = typer.Typer()
 

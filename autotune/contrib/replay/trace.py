@@ -23,8 +23,8 @@ from costmodels.cost_model import Floats
 from schedules.config import Config, Value
 from schedules.space import Knob, Space
 from schedules.task import Task
-from vocabulary.bounded import parsed_json
-from vocabulary.errors import LogError
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import LogError
 
 Ints = NDArray[np.int64]
 

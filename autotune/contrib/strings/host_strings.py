@@ -16,7 +16,7 @@ from autotune.frame.frame import HostStep
 from autotune.importer.conversion.packed_outputs import STRINGS, makes_strings
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
-from vocabulary.errors import UnsupportedError
+from schedules.vocabulary.errors import UnsupportedError
 
 KINDS = frozenset({"Equal", "Identity", "StringConcat", "RegexFullMatch", "StringNormalizer", "StringSplit"})
 """Operators on strings whose steps have the attributes of their nodes."""

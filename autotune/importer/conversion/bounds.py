@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from autotune.importer.onnx_model.graph_edits import replace_nodes, split_to_slices
 from autotune.importer.onnx_model.graph_walk import Names
 from autotune.importer.onnx_model.scope import Scope
-from vocabulary.errors import UnsupportedError
+from schedules.vocabulary.errors import UnsupportedError
 
 COPY = "Copy"
 """An operator that exists only between here and our converters: an Identity that copies."""

@@ -20,7 +20,7 @@ from autotune.importer.onnx_model.graph_walk import Names, name_nodes, rename
 from autotune.importer.onnx_model.input_shapes import ASSUMED_NOTE
 from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
-from vocabulary.errors import ModelError, first_line
+from schedules.vocabulary.errors import ModelError, first_line
 
 SIDES = {"then_branch": "else_branch", "else_branch": "then_branch"}
 

@@ -12,7 +12,7 @@ from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
-from vocabulary.errors import ModelError, first_line
+from schedules.vocabulary.errors import ModelError, first_line
 
 
 def flatten(model: ModelProto) -> ModelProto:

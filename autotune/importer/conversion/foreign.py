@@ -24,7 +24,7 @@ from autotune.importer.onnx_model.shapes import (
 from autotune.importer.rewriting.emit import Node
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import MICROSOFT, STRAYS, replacement, rewrite_of
-from vocabulary.errors import ModelError, UnsupportedError
+from schedules.vocabulary.errors import ModelError, UnsupportedError
 
 
 def is_expandable(node: NodeProto, opset: int) -> bool:

@@ -22,7 +22,7 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
 from autotune.importer.onnx_model.tensors import array_of
 from autotune.importer.rewriting.registry import BY_HAND, Role, function_of
-from vocabulary.errors import ModelError, UnsupportedError, first_line
+from schedules.vocabulary.errors import ModelError, UnsupportedError, first_line
 
 COMPUTED = frozenset({"Add", "Sub", "Mul", "Max", "Min", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 """Operators of two tensors that broadcast, in which scalars become part of a kernel's expressions."""

@@ -17,7 +17,7 @@ from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.onnx_model.tensors import array_of
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 MOVES = frozenset(
     {

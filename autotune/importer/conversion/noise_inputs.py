@@ -20,7 +20,7 @@ from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes
 from autotune.importer.rewriting.emit import FLOAT, INT64, Emit, Node
 from autotune.importer.rewriting.registry import replacement
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 DOUBLE = TensorProto.DOUBLE
 

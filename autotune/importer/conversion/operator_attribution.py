@@ -8,7 +8,7 @@ from onnx import ModelProto, NodeProto
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.segments import Cutter
-from vocabulary.errors import AutotuneError, ModelError, UnsupportedError, first_line
+from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError, first_line
 
 MOST_TRIALS = 64
 """Different operators that are imported alone. A bound on the seconds before an error is shown; heuristic, not

@@ -14,7 +14,7 @@ from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.sequence_inputs import sequences_of
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.interface import OpenSpec, TensorSpec
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 FRAME = "tune.frame"
 """Key of the metadata of a simplified model: its frame as JSON."""

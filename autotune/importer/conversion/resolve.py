@@ -18,7 +18,7 @@ from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, infer_shapes, know_own_domain
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite, rewrite_of
-from vocabulary.errors import ModelError, first_line
+from schedules.vocabulary.errors import ModelError, first_line
 
 SPARE_ROUNDS = 64
 """Rounds beyond one per node after which a model is refused: a bound on rewrites that never end, which none does. A

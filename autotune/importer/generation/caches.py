@@ -25,7 +25,7 @@ from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN, infer_shapes, true_inputs
 from autotune.interface import Cache
-from vocabulary.errors import UnsupportedError
+from schedules.vocabulary.errors import UnsupportedError
 
 CONCAT, SCATTER, GROUP = "concat", "scatter", "group"
 

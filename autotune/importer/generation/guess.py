@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from autotune.importer.generation.caches import SCATTER, caches_of
 from autotune.importer.onnx_model.shapes import dim_name, is_known, true_inputs
 from autotune.options import Generation
-from vocabulary.errors import UsageError, first_line
+from schedules.vocabulary.errors import UsageError, first_line
 
 logger = logging.getLogger(__name__)
 

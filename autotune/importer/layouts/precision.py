@@ -25,7 +25,7 @@ from autotune.host.dtypes import numpy_type
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
 from autotune.importer.layouts.tensor_layouts import operator_name, variables_read
 from autotune.options import Precision
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 SHORT, LONG = "bfloat16", "float32"
 

@@ -19,7 +19,7 @@ from autotune.importer.low_bits.low_bit_packing import Array, LowBits, unpacked
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.registry import MICROSOFT, Inputs, converts, rewrites
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 PRODUCT, GATHER = "tune.low_bit_matmul", "tune.low_bit_gather"
 """Names that a product and rows of a table have in Relax until layouts are assigned."""

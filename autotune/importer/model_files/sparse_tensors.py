@@ -10,7 +10,7 @@ from onnx.external_data_helper import uses_external_data
 
 from autotune.importer.onnx_model.graph_walk import walk_graphs, walk_nodes
 from autotune.importer.onnx_model.shapes import MAX_TENSOR_BYTES
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 
 def fill_sparse(model: ModelProto, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 MAX_DEPTH = 16
 """Levels of nested If, Loop and Scan bodies: a bound on recursion against hostile files. Heuristic, not measured."""

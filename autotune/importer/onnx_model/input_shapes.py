@@ -12,8 +12,8 @@ from onnx import TensorShapeProto, ValueInfoProto
 
 from autotune.importer.onnx_model.guessed_shapes import COUNTED, guessed_shapes
 from autotune.importer.onnx_model.shapes import dim_name, is_fixed, is_known, shape_text, true_inputs
-from vocabulary.choices import did_you_mean
-from vocabulary.errors import ModelError, UsageError
+from schedules.vocabulary.choices import did_you_mean
+from schedules.vocabulary.errors import ModelError, UsageError
 
 ASSUMED_NOTE = "tune.assumed"
 """Key of the model's metadata under which sizes that are assumed are noted, for people."""

@@ -14,7 +14,7 @@ from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import reads
 from autotune.importer.onnx_model.shapes import infer_shapes
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 
 def declare_states(model: ModelProto) -> None:

@@ -11,7 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.onnx_model.graph_walk import subgraphs, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 ADVICE = "export the model again"
 

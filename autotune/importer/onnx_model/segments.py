@@ -18,7 +18,7 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import RANDOM, subgraphs, walk_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
-from vocabulary.errors import AutotuneError, ModelError, UnsupportedError
+from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError
 
 Attempt = Callable[[ModelProto], object]
 

@@ -16,7 +16,7 @@ from onnx import ModelProto, TypeProto, ValueInfoProto, helper
 from autotune.frame.frame import element
 from autotune.importer.onnx_model.graph_walk import Names, rename
 from autotune.importer.onnx_model.shapes import true_inputs
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 SEQUENCES = "tune.sequences"
 """Key of the metadata of a model: input that was a sequence → its number of elements, as JSON."""

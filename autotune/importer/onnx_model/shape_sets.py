@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from autotune.importer.onnx_model.input_shapes import parse_input
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Shape = tuple[int, ...]
 

@@ -12,7 +12,7 @@ from onnx.shape_inference import InferenceError
 
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.interface import is_name
-from vocabulary.errors import ModelError, first_line
+from schedules.vocabulary.errors import ModelError, first_line
 
 MAX_TENSOR_BYTES = 4 << 30
 """Largest tensor that is accepted: a bound on memory against mistaken shapes and hostile files. Heuristic, not

@@ -20,7 +20,7 @@ from onnx.checker import ValidationError
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from autotune.importer.onnx_model.graph_walk import walk_tensors
-from vocabulary.errors import ModelError, first_line
+from schedules.vocabulary.errors import ModelError, first_line
 
 PACKED_BITS = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 """Types whose elements share a byte."""

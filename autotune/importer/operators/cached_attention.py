@@ -11,7 +11,7 @@ from autotune.importer.onnx_model.shapes import ATTENTION
 from autotune.importer.rewriting.registry import Inputs, converts
 from schedules.templates.by_hand.attention import cached_attention
 from schedules.templates.by_hand.attention_shape import LANES, AttentionShape
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 
 @converts(ATTENTION)

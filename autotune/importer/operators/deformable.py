@@ -7,7 +7,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from autotune.importer.rewriting.registry import Inputs, converts
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 
 @converts("DeformConv")

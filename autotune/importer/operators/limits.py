@@ -18,7 +18,7 @@ from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from schedules.templates.common.extremes import EXTREMES, extreme
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 OF_ONE_AXIS = 13
 """First opset whose ``Hardmax`` takes the largest element along one axis."""

@@ -13,7 +13,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from autotune.importer.operators.pool_windows import windows, with_pads
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 
 @converts("Gather")

@@ -12,7 +12,7 @@ from tvm.ir import GenericConst
 from autotune.importer.operators.recurrent_ops import GATES
 from autotune.importer.rewriting.registry import Inputs, converts
 from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 Array = NDArray[Any]
 

@@ -14,7 +14,7 @@ from onnx import AttributeProto, NodeProto, helper
 
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
-from vocabulary.errors import UnsupportedError
+from schedules.vocabulary.errors import UnsupportedError
 
 INT64 = onnx.TensorProto.INT64
 STANDING_FOR = {f"{OWN_DOMAIN}::Choose": "If"}

@@ -17,7 +17,7 @@ from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS
 from autotune.importer.rewriting.emit import Emit, Node
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 Rewrite = Callable[[Node, Emit], list[str] | None]
 """Names of the values that replace the node's outputs; None leaves the node as it is."""

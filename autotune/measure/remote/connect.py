@@ -14,7 +14,7 @@ from autotune.measure.remote.rpc_machine import RpcMachine, remote_target, warn_
 from autotune.measure.remote.rpc_session import parse_address, tracked
 from autotune.options import Options
 from schedules.target import Target
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 MOST_DEVICES = 8
 """Devices of one key that a run uses; each has a process here that builds for it."""

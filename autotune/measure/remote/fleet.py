@@ -24,8 +24,8 @@ from autotune.measure.measurer import Candidate, Origin
 from autotune.measure.remote.measuring_worker import Answer, MachineLost, RemoteMachine
 from schedules.config import Config
 from schedules.target import Target
+from schedules.vocabulary.errors import MeasureError
 from tuning_logs.measurement import Measurement
-from vocabulary.errors import MeasureError
 
 log = logging.getLogger(__name__)
 

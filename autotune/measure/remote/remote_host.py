@@ -24,7 +24,7 @@ from autotune.measure.remote.rpc_session import (
     DeviceSession,
 )
 from schedules.target import Target
-from vocabulary.errors import InstallError, MeasureError, UsageError
+from schedules.vocabulary.errors import InstallError, MeasureError, UsageError
 
 HANDLER = "autotune.measure.remote.remote_host:ProbeHandler"
 

@@ -18,7 +18,7 @@ from autotune.measure.measurer import Origin
 from autotune.measure.remote.measuring_worker import MachineLost, MeasuringWorker
 from autotune.measure.remote.remote_host import RemoteHost, roofline_of
 from autotune.measure.remote.rpc_session import SLACK_S, Address
-from vocabulary.errors import CompileError, MeasureError
+from schedules.vocabulary.errors import CompileError, MeasureError
 
 log = logging.getLogger(__name__)
 

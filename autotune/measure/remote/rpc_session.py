@@ -25,7 +25,7 @@ from tvm_ffi import libinfo
 from autotune.host.compilers import compile_with
 from autotune.measure.machine_lock import await_idle
 from autotune.measure.messages import DeviceLost
-from vocabulary.errors import MeasureError, UsageError, first_line, named_last_line
+from schedules.vocabulary.errors import MeasureError, UsageError, first_line, named_last_line
 
 SESSION_S = 300
 """A session's process on the device is ended by the server after this long: a client that vanished frees the device."""

@@ -31,7 +31,7 @@ from autotune.measure.output_check import FENCE, FENCE_BYTES, Array, aligned, wi
 from autotune.measure.remote.remote_host import described
 from autotune.measure.remote.rpc_session import SLACK_S, DeviceSession, compile_device_code, parse_address
 from schedules.task import Task
-from vocabulary.errors import MeasureError, UsageError
+from schedules.vocabulary.errors import MeasureError, UsageError
 
 PRODUCER_SYMBOL = "tune_producer_of_rows"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @dataclass(frozen=True)

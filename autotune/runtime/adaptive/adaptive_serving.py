@@ -35,7 +35,7 @@ from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import UNKNOWN, InputCheck
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.serving import Serving
-from vocabulary.errors import AutotuneError, ModelError, UsageError
+from schedules.vocabulary.errors import AutotuneError, ModelError, UsageError
 
 Array = NDArray[Any]
 

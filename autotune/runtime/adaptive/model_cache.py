@@ -16,9 +16,9 @@ from autotune.host.shared_files import private_folder, read_private
 from autotune.interface import Interface, OpenSpec
 from autotune.options import cache_folder
 from autotune.versions import DISTRIBUTION, installed
+from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.errors import AutotuneError
 from tuning_logs.durable import write_file
-from vocabulary.bounded import parsed_json
-from vocabulary.errors import AutotuneError
 
 Specs = tuple[OpenSpec, ...]
 

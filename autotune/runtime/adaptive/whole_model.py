@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.host.third_party import ThirdPartyError, foreign_runs, third_party
 from autotune.interface import OpenSpec, is_name
 from autotune.runtime.segmented_executor import LONGEST_REASON, open_onnxruntime
-from vocabulary.errors import RunError, UsageError, last_line
+from schedules.vocabulary.errors import RunError, UsageError, last_line
 
 Array = NDArray[Any]
 

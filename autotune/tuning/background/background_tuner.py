@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 from autotune.host.process_limits import end_with_parent
 from autotune.host.shared_files import lock
 from autotune.interface import Shapes
-from vocabulary.errors import ArtifactError, AutotuneError, UnsupportedError
+from schedules.vocabulary.errors import ArtifactError, AutotuneError, UnsupportedError
 
 if TYPE_CHECKING:  # loads ONNX and more, and this process must first be one that ends with its parent
     from autotune.events import Event

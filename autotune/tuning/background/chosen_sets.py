@@ -20,7 +20,7 @@ from autotune.runtime.adaptive.routes import rounded
 from autotune.runtime.adaptive.whole_model import WholeModel
 from autotune.validation.independence import with_independence
 from autotune.validation.verify import random_inputs
-from vocabulary.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError
 
 NEW_SETS = 4
 """Sets that are added at once: the first kernels shall not wait for the last. Heuristic, not measured."""

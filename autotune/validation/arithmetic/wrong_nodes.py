@@ -30,7 +30,7 @@ from autotune.validation.reference_runs import Arrays, reference_outputs
 from autotune.validation.verify import compare, random_inputs
 from schedules.lower import BASELINE
 from schedules.target import Target
-from vocabulary.errors import UnsupportedError, VerificationError
+from schedules.vocabulary.errors import UnsupportedError, VerificationError
 
 MOST_RUNS = 64
 """Runs of nodes that are built at most: six wrong operators of a model of a thousand nodes. What is not decided by then

@@ -13,7 +13,7 @@ from autotune.host.dtypes import numpy_type
 from autotune.interface import TensorSpec
 from autotune.validation.reference_runs import Arrays
 from autotune.validation.verify import random_inputs
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 RANDOM_SAMPLES = 16
 """Random inputs where none are given. A model whose softmax is sure of one class has errors that differ by an order of

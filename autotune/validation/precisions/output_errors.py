@@ -26,7 +26,7 @@ from autotune.validation.bench import write_job
 from autotune.validation.bench_process import EngineProcess
 from autotune.validation.reference_runs import Arrays, reference_samples
 from autotune.validation.short_operands import ShortOperands
-from vocabulary.errors import MeasureError, ModelError
+from schedules.vocabulary.errors import MeasureError, ModelError
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from schedules.target import Target
 from schedules.templates.common.sketches import Design
 from schedules.templates.common.structure import REDUCE, Anchor, about_last, blocks_in_order, extents, parameter_shapes
 from schedules.templates.template import OneAlgorithm
-from vocabulary.errors import ScheduleError
+from schedules.vocabulary.errors import ScheduleError
 
 logger = logging.getLogger(__name__)
 

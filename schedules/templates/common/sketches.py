@@ -26,7 +26,7 @@ from schedules.config import Config, Value
 from schedules.space import Knob, Space
 from schedules.templates.common.soundness import repeated_sum, unwritten
 from schedules.templates.common.structure import divisors
-from vocabulary.errors import ScheduleError, check
+from schedules.vocabulary.errors import ScheduleError, check
 
 SKETCH_LIMIT = 6  # a chain of reductions multiplies their variants; the first ones are the plainest
 UNROLL = (0, 16, 64)  # MetaSchedule also offers 512: such candidates compile for tens of seconds

@@ -14,7 +14,7 @@ from tvm import relax, s_tir, tirx
 from tvm.ir import IRModule, Var
 
 from schedules.templates.common.structure import blocks_in_order, root_nests, rooted
-from vocabulary.errors import check
+from schedules.vocabulary.errors import check
 
 
 def long(*sizes: int) -> list[tirx.IntImm]:

@@ -16,7 +16,7 @@ from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.templates.instructions.dots import FORMS, DotForm
-from vocabulary.errors import check
+from schedules.vocabulary.errors import check
 
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar

@@ -19,7 +19,7 @@ from tvm.s_tir.schedule import Trace
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.common.prefetch import without_prefetches
 from schedules.traces import checked_trace
-from vocabulary.errors import ScheduleError, check, last_line
+from schedules.vocabulary.errors import ScheduleError, check, last_line
 
 MORE = "its kernel needs more than schedule instructions"
 """Why some kernels have no trace: stages of another algorithm, arithmetic in place of a call."""

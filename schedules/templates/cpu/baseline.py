@@ -16,7 +16,7 @@ from schedules.templates.common.structure import AT_READER, ITERATIONS, REDUCE, 
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu import recurrent
 from schedules.templates.cpu.recurrent import SCHEDULED
-from vocabulary.errors import ScheduleError
+from schedules.vocabulary.errors import ScheduleError
 
 VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector
 

@@ -43,7 +43,7 @@ from schedules.templates.common.structure import (
 )
 from schedules.templates.instructions.micro_kernel import Tile, tile_cycles
 from schedules.templates.template import MarkedTemplate
-from vocabulary.errors import UsageError, check
+from schedules.vocabulary.errors import UsageError, check
 
 OP = "batch_matmul"
 PACK = "batch_pack"

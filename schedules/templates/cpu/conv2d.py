@@ -78,7 +78,7 @@ from schedules.templates.cpu.window_tiles import place_padding
 from schedules.templates.instructions.dots import depth_axes, form_of, multiplied, use_dot
 from schedules.templates.instructions.row_pairs import apart, use_pairs
 from schedules.templates.template import MarkedTemplate
-from vocabulary.errors import check
+from schedules.vocabulary.errors import check
 
 OP = "conv2d"
 

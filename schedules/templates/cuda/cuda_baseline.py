@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from schedules.target import Target
 from schedules.templates.common.structure import axis_loops, blocks_in_order
 from schedules.templates.cuda.cuda_structure import bind_flat, inline_all
-from vocabulary.errors import check
+from schedules.vocabulary.errors import check
 
 THREADS = 128
 

@@ -35,7 +35,7 @@ from schedules.templates.common.structure import Anchor, blocks_in_order, find_a
 from schedules.templates.cuda.cuda_computes import GEMM
 from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, bind_flat, derived, fetch, unroll_below
 from schedules.templates.template import OneAlgorithm
-from vocabulary.errors import check
+from schedules.vocabulary.errors import check
 
 CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
 ALIGN_WORDS = 4  # added to a row of the tile in shared memory, so that rows begin in different banks

@@ -24,8 +24,8 @@ from autotune.artifact.manifest import (
     sealed,
     sha256,
 )
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.composites import three_segments, two_batches
-from vocabulary.errors import ArtifactError
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from autotune.artifact.make_plan import make_plan
 from autotune.artifact.manifest import read_manifest, sealed, sha256
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.pages import ALIGNMENT
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import ArtifactError
 
 FILES = ("plan.json", "steps.json", "model.so", "weights.bin", "tasks.json.gz")
 

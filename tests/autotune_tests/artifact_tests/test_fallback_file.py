@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.artifact.fallback_file import interface_of, read_fallback
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.tiny import tiny_model
-from vocabulary.errors import ArtifactError
 
 
 def test_what_is_no_tensor_has_no_known_type():

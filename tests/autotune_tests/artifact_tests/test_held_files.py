@@ -9,9 +9,9 @@ from autotune.artifact.composite import read_composite
 from autotune.artifact.held_files import HeldFile, read_whole
 from autotune.artifact.replacement import install
 from autotune.runtime.session import InferenceSession
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.composites import pairs
 from tests.autotune_tests.runtime_tests.lifetimes import feed_of, same
-from vocabulary.errors import ArtifactError
 
 
 def folder(path, text):

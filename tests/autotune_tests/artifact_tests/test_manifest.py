@@ -29,7 +29,7 @@ from autotune.artifact.manifest import (
     sha256,
     write_manifest,
 )
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 FIELDS = {"sha256": {}, "identity": "i", "inputs": [], "outputs": [], "parts": [], "weights": [], "provenance": {}}
 

@@ -13,10 +13,10 @@ from schedules.lower import BASELINE
 from schedules.space import Knob, Space
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import ArtifactError, MissingRecordError
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import ArtifactError, MissingRecordError
 
 TARGET = Target("llvm", "avx2", threads=2)
 SPACE = Space("toy", 1, (Knob("x", (1, 2, 3)),))

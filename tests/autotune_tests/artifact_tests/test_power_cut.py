@@ -9,10 +9,10 @@ from autotune.artifact import manifest, replacement
 from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import ABSENT, annotate, attach, attachment
 from autotune.artifact.replacement import install, new_artifact, scratch_beside
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.artifact_tests.power_cut import Disk
 from tests.autotune_tests.tiny import build_untuned, save_tiny
 from tuning_logs.durable import write_file
-from vocabulary.errors import ArtifactError
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from autotune.artifact import replacement
 from autotune.artifact.manifest import KERNELS, MANIFEST, read_manifest, write_manifest
 from autotune.artifact.replacement import check_place, install, new_artifact, scratch_beside
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 
 def artifact(path, note=""):

@@ -6,7 +6,7 @@ import pytest
 from autotune.artifact import weights_file
 from autotune.artifact.weights_file import SharedWeights, read_weights, write_weights
 from autotune.host.pages import ALIGNMENT
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 WEIGHTS = (
     np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -11,8 +11,8 @@ from autotune.builder import accuracy
 from autotune.builder.accuracy import LEVELS, Built, first_that_passes
 from autotune.validation.verdict import Verdict
 from schedules.lower import EXACT, MOST_LOSSY
+from schedules.vocabulary.errors import VerificationError
 from tests.autotune_tests.tiny import target
-from vocabulary.errors import VerificationError
 
 OUT = Path("out.tuned")
 MODEL = onnx.ModelProto()

@@ -14,8 +14,8 @@ from autotune.host.machine import read_host
 from autotune.options import Options
 from autotune.report.inspect_lanes import report_lanes
 from schedules.target import Target
+from schedules.vocabulary.errors import MissingRecordError, UsageError
 from tests.models import catalog
-from vocabulary.errors import MissingRecordError, UsageError
 
 TWO = Target("llvm", "avx2", "haswell", threads=2)
 needs_two = pytest.mark.skipif(read_host().usable_threads < 2, reason="one core has one lane")

@@ -15,10 +15,10 @@ from autotune.graph.lanes import parse_lanes
 from autotune.host.pages import ALIGNMENT
 from autotune.measure.measurer import symbol_of
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import MissingRecordError
 from tests.autotune_tests.graph_tests.dags import chains
 from tests.autotune_tests.tiny import target
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import MissingRecordError
 
 
 class Profiler:

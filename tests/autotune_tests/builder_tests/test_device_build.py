@@ -19,8 +19,8 @@ from autotune.tuning.result import Result
 from autotune.tuning.tune import tune
 from autotune.validation.verdict import Verdict
 from schedules.target import Target
+from schedules.vocabulary.errors import ArtifactError, VerificationError
 from tests.models.catalog import cached
-from vocabulary.errors import ArtifactError, VerificationError
 
 TARGET = Target.cuda("sm_90", 132)
 

@@ -14,8 +14,8 @@ from autotune.builder.isolated_session import CrashError, IsolatedSession, compa
 from autotune.runtime.session import InferenceSession
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_artifact, session_inputs
+from schedules.vocabulary.errors import ArtifactError, RunError, UsageError, VerificationError
 from tests.autotune_tests.tiny import target
-from vocabulary.errors import ArtifactError, RunError, UsageError, VerificationError
 
 HARM = {
     "SIGSEGV": "*(volatile int*)0 = 0;",

@@ -15,11 +15,11 @@ from autotune.graph.lanes import cpu_lane
 from autotune.options import Options
 from autotune.validation.verify import compare_artifact
 from schedules.lower import BASELINE, EXACT
+from schedules.vocabulary.errors import CompileError
 from tests.autotune_tests.tiny import target, tiny_program
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import CompileError
 
 
 @pytest.fixture

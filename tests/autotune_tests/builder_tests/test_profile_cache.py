@@ -3,9 +3,9 @@
 import pytest
 
 from autotune.builder.profile_cache import LEAST_S, ProfileCache
+from schedules.vocabulary.errors import MissingRecordError
 from tests.autotune_tests.tiny import target
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import MissingRecordError
 
 
 def test_what_was_kept_is_read_and_what_takes_no_time_is_positive():

@@ -5,7 +5,7 @@ import pytest
 from autotune.cli import arguments as opt
 from autotune.cli.arguments import parse_seconds, parse_target, parse_weights, split_names
 from schedules.target import Target
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from autotune.artifact.make_plan import UNTUNED, make_plan, record_key
 from autotune.cli.main import main
 from schedules.config import Config
 from schedules.lower import BASELINE, load_program, lower
+from schedules.vocabulary.errors import LogError, ScheduleError
 from tests.autotune_tests.cli_tests.hostile_lines import Mutations
 from tests.autotune_tests.cli_tests.hostile_records import annotated, canary, chain, line_of, record_data
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
@@ -19,7 +20,6 @@ from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.schema import RECORDS
 from tuning_logs.sql_store import open_log
-from vocabulary.errors import LogError, ScheduleError
 
 THOUSANDS = 10_000
 SOME = 300

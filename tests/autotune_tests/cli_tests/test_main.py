@@ -14,9 +14,9 @@ from autotune.cli import main as cli
 from autotune.cli.main import main
 from autotune.measure import local_measurer
 from autotune.tuning import tune as tuning
+from schedules.vocabulary.errors import ArtifactError, AutotuneError, MissingRecordError, UsageError, VerificationError
 from tests.autotune_tests.cli_tests.lines import one_line
 from tests.autotune_tests.fakes import FakeMeasurer
-from vocabulary.errors import ArtifactError, AutotuneError, MissingRecordError, UsageError, VerificationError
 
 COMMANDS = ("run", "build", "bench", "verify", "tasks", "kernels", "devices", "pack", "log")
 LOG_COMMANDS = ("stats", "list", "show", "explain", "export", "import", "merge", "verify", "gc")
@@ -188,7 +188,7 @@ def test_logging_is_quiet_unless_asked(monkeypatch, answer, caplog):
 
 
 def test_a_bad_tvm_pair_is_refused_before_tvm_is_loaded(monkeypatch, answer):
-    from vocabulary.errors import InstallError
+    from schedules.vocabulary.errors import InstallError
 
     def refuse():
         raise InstallError("a bad pair; run: pip install")

@@ -9,7 +9,7 @@ from autotune.cli.arguments import taking
 from autotune.cli.model_request import BUILD, LOOK_UP, ModelRequest
 from autotune.cli.reply import Reply
 from autotune.options import Options
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def test_a_request_is_read_into_options():

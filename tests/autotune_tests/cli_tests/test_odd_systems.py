@@ -10,8 +10,8 @@ import pytest
 
 from autotune.artifact.known_models import remember_model, remembered_model
 from autotune.options import cache_folder, default_log
+from schedules.vocabulary.errors import UsageError
 from tuning_logs.sql_store import open_log
-from vocabulary.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,7 +19,7 @@ SESSION = """
 import sys
 import numpy as np
 import autotune
-from vocabulary.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError
 try:
     session = autotune.InferenceSession(sys.argv[1])
     feed = {each.name: np.zeros(each.shape, np.float32) for each in session.get_inputs()}

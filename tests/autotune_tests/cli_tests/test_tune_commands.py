@@ -8,10 +8,10 @@ import pytest
 from autotune.artifact.make_plan import UNTUNED
 from autotune.measure import local_measurer
 from autotune.tuning.result import Result
+from schedules.vocabulary.errors import MeasureError
 from tests.autotune_tests.cli_tests.lines import FAST, one_line
 from tests.autotune_tests.fakes import FakeMeasurer
 from tests.autotune_tests.tiny import save_tiny
-from vocabulary.errors import MeasureError
 
 
 def test_run_then_look_at_everything(answer, faked):

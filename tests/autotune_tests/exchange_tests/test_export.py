@@ -10,7 +10,7 @@ import pytest
 from autotune.cli.main import main
 from autotune.exchange.export import export
 from autotune.runtime.session import InferenceSession
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 ALONE = """
 import sys

@@ -26,10 +26,10 @@ from autotune.validation.verify import random_inputs
 from schedules.processors import PROCESSORS
 from schedules.target import Target
 from schedules.templates.instructions.llvm_target import code_flags
+from schedules.vocabulary.errors import ArtifactError, UsageError
 from tests.autotune_tests.composites import three_segments, two_batches
 from tests.autotune_tests.tiny import build_untuned
 from tests.models import save
-from vocabulary.errors import ArtifactError, UsageError
 
 LIBC = ("linux-vdso", "libc.so", "libm.so", "libpthread", "ld-linux", "libdl", "librt")
 BARE = {"PATH": "/nonexistent"}

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.frame.frame import Frame, HostStep
 from autotune.interface import OpenSpec, TensorSpec
-from vocabulary.errors import RunError
+from schedules.vocabulary.errors import RunError
 
 FRAME = Frame(
     (TensorSpec("x[0]", (2,), "float32"), TensorSpec("x[1]", (3,), "float32")),

@@ -18,7 +18,7 @@ from autotune.interface import OpenSpec, TensorSpec
 from autotune.options import Options
 from autotune.runtime.serve_options import ServeOptions
 from autotune.validation.bench import bench
-from vocabulary.errors import ModelError, UsageError
+from schedules.vocabulary.errors import ModelError, UsageError
 
 FLOAT = TensorProto.FLOAT
 X = np.zeros((4, 32), np.float32)

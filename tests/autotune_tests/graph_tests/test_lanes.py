@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.graph.lanes import Lane, copy_lanes, coupled_lanes, cpu_lane, device_of, parse_lanes
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from autotune.graph.exact import exact
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.placers import corrected, correction, greedy
 from research.placer_catalog import PLACERS, single
+from schedules.vocabulary.errors import UsageError
 from tests.autotune_tests.graph_tests.dags import device_problem, problem_of, random_edges, random_problem
-from vocabulary.errors import UsageError
 
 seeds = st.integers(0, 2**32 - 1)
 TWO = (cpu_lane(0, 1), cpu_lane(1, 1))

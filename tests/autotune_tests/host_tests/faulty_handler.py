@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.host.fork_server import Handler, Job, Refused
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 HANDLER = f"{__name__}:FaultyHandler"
 

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.host import compilers
 from autotune.host.compilers import check_compiler, compile_with, cross_prefix, run_binutils, run_tool
-from vocabulary.errors import InstallError
+from schedules.vocabulary.errors import InstallError
 
 FOREIGN = "riscv64" if platform.machine() != "riscv64" else "aarch64"
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.host import forked_worker
 from autotune.host.forked_worker import ForkedWorker
-from vocabulary.errors import LogError, UsageError
+from schedules.vocabulary.errors import LogError, UsageError
 
 
 def answer(request: str) -> object:

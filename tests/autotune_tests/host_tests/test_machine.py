@@ -9,7 +9,7 @@ from tvm.target import codegen
 
 from autotune.host.machine import Host, Reader, core_groups, describe, host_target, read_host, thread_cpus
 from schedules.processors import AMX, ARM_MATRIX, AVX2, ICE_LAKE, INSTRUCTION_SETS
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 HOST = Host(
     model="Example CPU",

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 
 def test_any_error_is_one_line_and_keeps_its_cause():

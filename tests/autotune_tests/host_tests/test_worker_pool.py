@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool, run_alone
+from schedules.vocabulary.errors import MeasureError, UsageError
 from tests.autotune_tests.host_tests.faulty_handler import HANDLER, FaultyJob
-from vocabulary.errors import MeasureError, UsageError
 
 
 @pytest.fixture(scope="module")

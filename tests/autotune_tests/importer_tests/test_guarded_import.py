@@ -23,11 +23,11 @@ from autotune.importer.guarded_import import count_nodes, import_memory, import_
 from autotune.importer.import_worker import Limits
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
+from schedules.vocabulary.errors import ModelError, UsageError
 from tests import hostile
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.autotune_tests.tiny import save_tiny, target, tiny_model
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import ModelError, UsageError
 
 
 def test_the_fork_brings_back_what_importing_here_would(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.importer.load import load_model
+from schedules.vocabulary.errors import ModelError, UsageError
 from tests.autotune_tests.importer_tests.onnx_cases import FLOAT, conv_model, model_of, value, written
-from vocabulary.errors import ModelError, UsageError
 
 
 def refusal(path, inputs=None, error=ModelError):

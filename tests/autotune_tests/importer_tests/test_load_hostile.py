@@ -8,9 +8,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.load import load_model
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
 from tests.autotune_tests.importer_tests.test_load import refusal
-from vocabulary.errors import ModelError
 
 SECRET = bytes(range(256)) * 4
 

@@ -10,11 +10,11 @@ from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from autotune.options import FP32, Precision
 from schedules.target import Target
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models import cached
 from tests.models.quantised import quantise
-from vocabulary.errors import ModelError
 
 CPU = Target("llvm", "avx512", "sapphirerapids", threads=1)
 AMX = Target.cpu("sapphirerapids", 1)

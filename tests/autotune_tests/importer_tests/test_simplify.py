@@ -9,11 +9,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models import cached, random_inputs, run_reference
 from tests.models.reference import reference_session
 from tests.models.test_models import EACH
-from vocabulary.errors import ModelError
 
 RNG = np.random.default_rng(0)
 

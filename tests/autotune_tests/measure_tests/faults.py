@@ -18,7 +18,7 @@ from schedules.lower import repack as real_repack
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates.common.structure import Repack
-from vocabulary.errors import ScheduleError
+from schedules.vocabulary.errors import ScheduleError
 
 LOWERING = __name__
 SIZE = 4096

@@ -13,7 +13,7 @@ from autotune.measure.evaluator import (
     make_evaluator,
     taken,
 )
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def runs_of(

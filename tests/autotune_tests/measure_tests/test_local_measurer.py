@@ -18,11 +18,11 @@ from autotune.measure.evaluator import Adaptive, FixedCount
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
 from autotune.measure.messages import Timed
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import MeasureError, UsageError
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
 from tests.conformance.measurer_suite import MeasurerSuite
-from vocabulary.errors import MeasureError, UsageError
 
 MIB = 1 << 20
 LIMITS = MeasureLimits(compile_s=4.0, run_s=2.0, memory_bytes=512 * MIB)

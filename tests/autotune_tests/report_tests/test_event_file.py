@@ -6,8 +6,8 @@ import pytest
 
 from autotune.events import PhaseBegan, ReferenceTimed, TuningEnded
 from autotune.report.event_file import EventFile
+from schedules.vocabulary.errors import UsageError
 from tests.autotune_tests.report_tests.test_progress import BEGAN, B, began, slot, state
-from vocabulary.errors import UsageError
 
 EVENTS = (
     PhaseBegan("import"),

@@ -4,7 +4,7 @@ import pytest
 
 from autotune.report.inspect_kernels import find_task, report_kernels
 from schedules.task import Task
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def task(key, name):

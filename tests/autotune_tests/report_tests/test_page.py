@@ -11,9 +11,9 @@ from autotune.report.bottlenecks import summary
 from autotune.report.facts import read_facts
 from autotune.report.page import command, render, write_report
 from autotune.tuning.run_history import read_history, remember
+from schedules.vocabulary.errors import ArtifactError
 from tests.chromium import Chromium, find_browser
 from tests.models import cached
-from vocabulary.errors import ArtifactError
 
 MOST_BYTES = 5 * 2**20
 

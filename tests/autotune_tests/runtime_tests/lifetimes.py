@@ -27,7 +27,7 @@ import autotune
 from autotune.artifact.replacement import install
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.session import InferenceSession
-from vocabulary.errors import RunError
+from schedules.vocabulary.errors import RunError
 
 THREADS = 16
 PATIENCE_S = 60

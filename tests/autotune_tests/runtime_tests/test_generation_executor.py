@@ -10,9 +10,9 @@ import autotune
 from autotune import Options
 from autotune.options import Generation
 from autotune.runtime.generation_executor import TOTAL
+from schedules.vocabulary.errors import UsageError
 from tests.models.language import save_language, tiny
 from tests.models.test_language import empty_caches, feed
-from vocabulary.errors import UsageError
 
 TOKENS = 16
 

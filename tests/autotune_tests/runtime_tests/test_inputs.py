@@ -5,7 +5,7 @@ import pytest
 
 from autotune.interface import OpenSpec, TensorSpec
 from autotune.runtime.inputs import InputCheck, shape_text
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 CLOSED = InputCheck([TensorSpec("x", (2, 3), "float32"), TensorSpec("scale", (), "int64")])
 OPEN = InputCheck([OpenSpec("rows", ("batch", 24), "float32"), OpenSpec("mask", (4,), "bool")])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autotune.runtime.io_binding import IOBinding
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def binding():

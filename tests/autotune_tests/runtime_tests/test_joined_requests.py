@@ -7,8 +7,8 @@ import pytest
 
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.session import InferenceSession
+from schedules.vocabulary.errors import RunError, UsageError
 from tests.autotune_tests.composites import pairs
-from vocabulary.errors import RunError, UsageError
 
 THREADS = 16
 KINDS = 400

@@ -5,7 +5,7 @@ import pytest
 
 from autotune.interface import TensorSpec
 from autotune.runtime.key_value_caches import KeyValueCaches
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 SPECS = [TensorSpec(f"past.{kind}", (2, 3, 8, 16), "float32") for kind in ("key", "value")]
 

@@ -6,8 +6,8 @@ import pytest
 
 from autotune.artifact.composite import read_composite
 from autotune.runtime.multi_shape_executor import MultiShapeExecutor, cut
+from schedules.vocabulary.errors import UsageError
 from tests.autotune_tests.composites import rows, two_batches
-from vocabulary.errors import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from autotune.runtime.session import InferenceSession
-from vocabulary.errors import ArtifactError, RunError, UsageError
+from schedules.vocabulary.errors import ArtifactError, RunError, UsageError
 
 
 @pytest.fixture(scope="module")

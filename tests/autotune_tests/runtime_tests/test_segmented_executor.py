@@ -8,8 +8,8 @@ import pytest
 
 from autotune.artifact.composite import read_composite
 from autotune.runtime.segmented_executor import SegmentedExecutor, open_onnxruntime
+from schedules.vocabulary.errors import InstallError, ModelError, RunError, UsageError
 from tests.autotune_tests.composites import data, three_segments
-from vocabulary.errors import InstallError, ModelError, RunError, UsageError
 
 
 @pytest.fixture(scope="module")

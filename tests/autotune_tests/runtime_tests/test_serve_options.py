@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autotune.runtime.serve_options import ServeOptions, time_limit
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize("field", ["streams", "max_queue", "max_batch"])

@@ -20,10 +20,10 @@ from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.serving import Serving
 from autotune.runtime.stream_queue import WIDE
+from schedules.vocabulary.errors import BusyError, RunError, UsageError
 from tests.autotune_tests.composites import rows, three_segments, two_batches
 from tests.autotune_tests.tiny import build_untuned
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import BusyError, RunError, UsageError
 
 
 def two_threads(model, out, measurer):

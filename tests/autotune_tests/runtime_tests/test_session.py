@@ -21,11 +21,11 @@ from autotune.host.machine import read_host
 from autotune.runtime.multi_shape_executor import MultiShapeExecutor
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.session import InferenceSession
+from schedules.vocabulary.errors import ArtifactError, RunError, UsageError
 from tests.autotune_tests import tiny as tiny_module
 from tests.autotune_tests.composites import data as segments_feed
 from tests.autotune_tests.composites import rows, three_segments, two_batches
 from tests.autotune_tests.tiny import build_untuned, save_tiny
-from vocabulary.errors import ArtifactError, RunError, UsageError
 
 
 @pytest.fixture(scope="module")

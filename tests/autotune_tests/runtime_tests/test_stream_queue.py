@@ -6,7 +6,7 @@ import time
 import pytest
 
 from autotune.runtime.stream_queue import WIDE, StreamQueue
-from vocabulary.errors import BusyError
+from schedules.vocabulary.errors import BusyError
 
 SHORT_S = 0.02
 

@@ -14,7 +14,7 @@ from autotune.options import Options
 from autotune.tuning.composition import Composed, tune_composition
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import MIN_BUDGET_S, PartJob, part_options
-from vocabulary.errors import VerificationError
+from schedules.vocabulary.errors import VerificationError
 
 
 class Halves:

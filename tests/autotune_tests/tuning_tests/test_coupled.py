@@ -29,11 +29,11 @@ from autotune.tuning.part import tune_part
 from autotune.tuning.run_plan import PartJob
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
+from schedules.vocabulary.errors import ArtifactError, RunError, UsageError, VerificationError
 from tests.models import transformer
 from tests.models.catalog import cached
 from tests.simulated.software_device import SoftwareDevice, Speeds
 from tests.simulated.stand_in import stand_in
-from vocabulary.errors import ArtifactError, RunError, UsageError, VerificationError
 
 MODEL = "tiny_wide_deep"
 HOST = host_target(2)

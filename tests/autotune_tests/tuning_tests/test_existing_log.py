@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from autotune.tuning import existing_log as logs
-from vocabulary.errors import LogError, MissingRecordError
+from schedules.vocabulary.errors import LogError, MissingRecordError
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from autotune.report.facts import read_facts
 from autotune.report.page import render
 from autotune.tuning import tune as tuning
 from autotune.tuning.run_history import read_history
+from schedules.vocabulary.errors import ArtifactError, ModelError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
 from tests.autotune_tests.tiny import save_tiny, target
-from vocabulary.errors import ArtifactError, ModelError, UsageError
 
 FOREIGN = "SampleOp"  # ONNX Runtime's own, which returns its input and which nobody writes
 

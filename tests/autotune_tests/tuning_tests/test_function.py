@@ -6,7 +6,7 @@ from tvm import te
 
 from autotune.options import Options
 from autotune.tuning.function import tune_function
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def layer(rows=32, depth=64, columns=48):

@@ -11,6 +11,7 @@ from autotune.tuning.job import Job, KernelTask, sibling_results
 from autotune.tuning.loop import TuningLoop
 from schedules.space import Knob, Space
 from schedules.task import Task
+from schedules.vocabulary.errors import UsageError
 from search.allocators.simple_allocators import RoundRobin
 from search.allocators.stopping import DISPROVED, Limits
 from search.searchers.random_search import RandomSearch
@@ -20,7 +21,6 @@ from tests.autotune_tests.fakes import FakeClock, FakeMeasurer
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import UsageError
 
 SPACE = Space("toy", 1, (Knob("x", tuple(range(8))), Knob("y", tuple(range(8)))))
 FLOPS = {"a": 100, "b": 1000, "c": 120, "other": 110}

@@ -17,10 +17,10 @@ from autotune.measure import local_measurer
 from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.run_plan import part_options
+from schedules.vocabulary.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers, interrupt_the_first_part
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
 from tests.models import save
-from vocabulary.errors import ArtifactError, UsageError
 
 BATCHES = ({"rows": (1, 24)}, {"rows": (8, 24)})
 LENGTHS = tuple({"ids": shape, "mask": shape} for shape in ((1, 4), (2, 16)))

@@ -19,10 +19,10 @@ from autotune.options import Options
 from autotune.tuning import tune as tuning
 from autotune.tuning.part import joined
 from autotune.tuning.run_history import read_history
+from schedules.vocabulary.errors import AutotuneError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny, target
 from tests.models import save
-from vocabulary.errors import AutotuneError, UsageError
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from autotune.measure.local_measurer import LocalMeasurer
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import ModelError, UnsupportedError, VerificationError
 from tests.models import random_inputs
-from vocabulary.errors import ModelError, UnsupportedError, VerificationError
 
 RNG = np.random.default_rng(0)
 

@@ -16,10 +16,10 @@ from autotune.tuning import run_history as history
 from autotune.tuning.run_history import Recorder, TaskHistory, algorithm_of, read_history, write_history
 from autotune.tuning.tune import tune
 from schedules.config import Config
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.fakes import FakeMeasurer, if_it_lowers
 from tests.autotune_tests.report_tests.test_progress import BEGAN, B, began, slot, state
 from tests.autotune_tests.tiny import save_tiny
-from vocabulary.errors import ArtifactError
 
 
 @pytest.fixture

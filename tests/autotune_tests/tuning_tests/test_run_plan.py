@@ -15,8 +15,8 @@ from autotune.options import CONFLICTS, GIVEN, Generation, Options
 from autotune.tuning import run_plan
 from autotune.tuning.run_plan import plan_run
 from schedules.target import Target
+from schedules.vocabulary.errors import UsageError
 from tests.simulated.stand_in import stand_in
-from vocabulary.errors import UsageError
 
 MODEL = [Path("m.onnx")]
 

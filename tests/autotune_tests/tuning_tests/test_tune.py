@@ -28,10 +28,10 @@ from autotune.tuning import part, search_program
 from autotune.tuning import tune as tuning
 from autotune.tuning.run_plan import PartJob, resolve_target
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import InstallError, MissingRecordError, ModelError, UsageError
 from tests.autotune_tests.fakes import FakeMeasurer, FakeRanker, if_it_lowers
 from tests.autotune_tests.tiny import save_tiny
 from tuning_logs.sql_store import open_log
-from vocabulary.errors import InstallError, MissingRecordError, ModelError, UsageError
 
 
 @pytest.fixture

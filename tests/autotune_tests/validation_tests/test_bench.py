@@ -26,8 +26,8 @@ from autotune.validation.bench import (
 )
 from autotune.validation.bench_process import EngineTimes
 from autotune.validation.verify import random_inputs
+from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 from tests.autotune_tests.composites import three_segments, two_batches
-from vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 
 OURS = EngineTimes("tune", "1", "fp32", [[0.010, 0.012], [0.011, 0.013]])
 THEIRS = EngineTimes("onnxruntime", "2", "fp32", [[0.022], [0.036]])

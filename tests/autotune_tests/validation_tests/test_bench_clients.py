@@ -10,8 +10,8 @@ from autotune.runtime.serve_options import ServeOptions
 from autotune.validation import bench_clients as module
 from autotune.validation import bench_process
 from autotune.validation.bench_clients import ClientsResult, Served, bench_clients
+from schedules.vocabulary.errors import UsageError
 from tests.autotune_tests.composites import two_batches
-from vocabulary.errors import UsageError
 
 WAYS = {"onnxruntime": ("onnxruntime", "onnxruntime-per-client")}
 RESULT = ClientsResult(

@@ -27,8 +27,8 @@ from autotune.validation.bench_engine import (
     load_work,
     openvino_precision,
 )
+from schedules.vocabulary.errors import ArtifactError, MeasureError
 from tests.autotune_tests.tiny import tiny_model
-from vocabulary.errors import ArtifactError, MeasureError
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from autotune.validation import bench as bench_module
 from autotune.validation import bench_process
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
 from autotune.validation.verify import random_inputs
-from vocabulary.errors import MeasureError
+from schedules.vocabulary.errors import MeasureError
 
 CPU_TIMES = type(psutil.cpu_times())
 

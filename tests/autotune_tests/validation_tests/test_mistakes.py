@@ -6,9 +6,9 @@ import pytest
 
 from autotune.backends.cuda.driver import Driver
 from autotune.cli.main import main
+from schedules.vocabulary.errors import InstallError
 from tests.autotune_tests.tiny import save_tiny
 from tuning_logs.sql_store import open_log
-from vocabulary.errors import InstallError
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_an_input_s_name_is_guessed_in_python_too(tiny_built):
     import numpy as np
 
     from autotune.runtime.session import InferenceSession
-    from vocabulary.errors import UsageError
+    from schedules.vocabulary.errors import UsageError
 
     session, x = InferenceSession(tiny_built.artifact), np.zeros((1, 16, 8, 8), np.float32)
     with pytest.raises(UsageError, match=r"no input 'date'; did you mean 'data'\?"):

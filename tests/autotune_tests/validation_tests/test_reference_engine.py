@@ -8,8 +8,8 @@ from autotune.events import ReferenceTimed
 from autotune.interface import TensorSpec
 from autotune.validation import reference_engine
 from autotune.validation.bench_process import EngineTimes
+from schedules.vocabulary.errors import MeasureError
 from tests.autotune_tests.tiny import tiny_model
-from vocabulary.errors import MeasureError
 
 INPUTS = (TensorSpec("data", (1, 16, 8, 8), "float32"),)
 

@@ -12,9 +12,9 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.light_model import light
 from autotune.validation import reference_runs
 from autotune.validation.reference_runs import Reference, reference_outputs
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.tiny import tiny_model
 from tests.models import catalog
-from vocabulary.errors import ModelError
 
 FEED = {"data": np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)}
 

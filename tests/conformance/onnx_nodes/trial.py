@@ -21,9 +21,9 @@ from autotune.importer.program import import_program, simplify
 from autotune.runtime.session import InferenceSession
 from autotune.validation.reference_runs import reference_outputs
 from schedules.lower import BASELINE
+from schedules.vocabulary.errors import AutotuneError, ModelError
 from tests.conformance.onnx_nodes.cases import Case
 from tests.shipping import InlineMeasurer, first_guesses, plan_of, random_configs
-from vocabulary.errors import AutotuneError, ModelError
 
 NOISE = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
 """Cases whose expected outputs are farther from the truth than the suite's absolute tolerance: zeros that the fast

@@ -19,10 +19,10 @@ from schedules import lower as shipped
 from schedules.config import Config
 from schedules.lower import BASELINE, load_program
 from schedules.target import Target
+from schedules.vocabulary.errors import ScheduleError
 from tests.conformance.special_values.inputs import LARGE, LARGEST, PATTERNS, feed
 from tests.conformance.special_values.operators import Cases, Rule
 from tests.shipping import InlineMeasurer, plan_of
-from vocabulary.errors import ScheduleError
 
 RTOL, ATOL = 1e-3, 3e-4
 """|ours − theirs| ≤ RTOL·|theirs| + ATOL·rms(theirs)."""

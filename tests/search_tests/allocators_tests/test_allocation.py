@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import TaskState, open_tasks, slot_trials, state_of
 from search.allocators.simple_allocators import Sequential
 from tests.search_tests.states import known
-from vocabulary.errors import UsageError
 
 
 def test_a_task_has_short_slots_first() -> None:

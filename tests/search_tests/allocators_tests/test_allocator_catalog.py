@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocator_catalog import ALLOCATORS, make_allocator
 from tests.conformance.allocator_suite import AllocatorSuite
-from vocabulary.errors import UsageError
 
 
 class TestAllocators(AllocatorSuite):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from schedules.vocabulary.errors import UsageError
 from search.allocators.allocation import TaskState
 from search.allocators.stopping import Limits, credible_bound_s, every_task_tried, why_run_done, why_task_done
-from vocabulary.errors import UsageError
 
 
 def state(*latencies_s: float | None, bound_s: float = 1e-3) -> TaskState:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from schedules.vocabulary.errors import UsageError
 from search.searchers.searcher import SearchContext
 from search.searchers.searcher_catalog import SEARCHERS, make_searcher
 from tests.conformance import spaces
 from tests.conformance.searcher_suite import SearcherSuite
-from vocabulary.errors import UsageError
 
 
 class TestSearchers(SearcherSuite):

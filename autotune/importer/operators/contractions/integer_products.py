@@ -28,7 +28,7 @@ from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.operators.pool_windows import same_pads
 from autotune.importer.rewriting.registry import Inputs, converts
 from schedules.templates.common.movements import BORDER, with_border
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 Array = NDArray[Any]
 

@@ -17,7 +17,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 
 @converts("Div", "Mod")

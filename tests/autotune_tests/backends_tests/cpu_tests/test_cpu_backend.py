@@ -19,7 +19,7 @@ from schedules.lower import BASELINE, normalise, program_of
 from schedules.processors import AMX, AVX512, processor
 from schedules.target import Target
 from schedules.templates.instructions.llvm_target import code_flags
-from vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError
 
 
 def relu() -> str:

@@ -14,8 +14,8 @@ from autotune.measure.measurer import symbol_of
 from autotune.runtime.session import InferenceSession
 from schedules.lower import BASELINE
 from schedules.space import Knob, Space
+from schedules.vocabulary.errors import MeasureError
 from tests.autotune_tests.tiny import target, tiny_program
-from vocabulary.errors import MeasureError
 
 
 @pytest.fixture(scope="module")

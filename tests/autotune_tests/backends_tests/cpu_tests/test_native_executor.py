@@ -21,9 +21,9 @@ from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
 from autotune.graph.steps import Operand, Piece, Steps, arrange
 from autotune.host.machine import thread_cpus
 from autotune.measure.output_check import aligned
+from schedules.vocabulary.errors import ArtifactError, RunError
 from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
 from tests.simulated.placed import sequential
-from vocabulary.errors import ArtifactError, RunError
 
 PATIENCE_S = 60.0
 DAGS = 1000

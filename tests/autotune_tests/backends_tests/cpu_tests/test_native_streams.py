@@ -14,7 +14,7 @@ from autotune.artifact.directory import read_artifact
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.host.machine import thread_cpus
-from vocabulary.errors import ArtifactError, BusyError, RunError
+from schedules.vocabulary.errors import ArtifactError, BusyError, RunError
 
 SHORT_S = 0.02
 PATIENCE_S = 30.0

@@ -26,10 +26,10 @@ from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_session
 from research.gpu.cubins import machine_code
 from schedules.target import Target
+from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.backends_tests.cuda_tests.test_emulated_models import run
 from tests.models.catalog import cached
 from tests.simulated.software_device import SoftwareDevice
-from vocabulary.errors import ArtifactError
 
 MODEL = "tiny_wide_deep"
 ARCH = "sm_90"

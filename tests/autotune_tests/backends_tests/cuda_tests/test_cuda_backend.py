@@ -8,7 +8,7 @@ import tvm
 from autotune.backends.backend_catalog import backend_of
 from autotune.options import Options
 from schedules.target import Target
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 TARGET = Target.cuda("sm_90")
 

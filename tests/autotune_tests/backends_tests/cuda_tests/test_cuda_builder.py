@@ -12,8 +12,8 @@ from autotune.host.worker_pool import Lost
 from schedules.config import Config
 from schedules.lower import BASELINE, claim, program_of
 from schedules.target import Target
+from schedules.vocabulary.errors import MeasureError
 from tests.schedules_tests.templates_tests.cuda_tests.cases import PRODUCTS
-from vocabulary.errors import MeasureError
 
 
 def test_a_library_is_built_in_a_worker(tmp_path):

@@ -8,8 +8,8 @@ import pytest
 
 from autotune.backends.cuda import device
 from autotune.backends.cuda.driver import Driver, StickyError
+from schedules.vocabulary.errors import InstallError, MeasureError, UsageError
 from tests.autotune_tests.backends_tests.cuda_tests.fake_driver import FakeBindings
-from vocabulary.errors import InstallError, MeasureError, UsageError
 
 
 def test_a_device_is_read():

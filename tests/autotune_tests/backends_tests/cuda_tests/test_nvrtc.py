@@ -13,8 +13,8 @@ from autotune.backends.cuda.nvrtc import compile_cuda
 from autotune.backends.cuda.source import cuda_program
 from schedules.lower import BASELINE, claim, lower, program_of
 from schedules.target import CUDA_ARCHS, Target
+from schedules.vocabulary.errors import ArtifactError, ScheduleError
 from tests.schedules_tests.programs import from_te
-from vocabulary.errors import ArtifactError, ScheduleError
 
 PLAIN = 'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
 SHARED = """extern "C" __global__ void turn(float *x) {

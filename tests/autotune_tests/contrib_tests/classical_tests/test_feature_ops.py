@@ -6,10 +6,10 @@ from onnx import TensorProto
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
+from schedules.vocabulary.errors import UnsupportedError
 from tests.autotune_tests.contrib_tests.classical_tests.classical_cases import X, classical, tensor
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
-from vocabulary.errors import UnsupportedError
 
 WHOLE = np.array([[1, 3, 2], [7, 1, 3]], np.int64)
 HOLES = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X).astype(np.float32)

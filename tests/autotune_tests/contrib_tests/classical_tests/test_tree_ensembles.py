@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from schedules.vocabulary.errors import UnsupportedError
 from tests.autotune_tests.contrib_tests.classical_tests.classical_cases import (
     classical,
     classifier,
@@ -11,7 +12,6 @@ from tests.autotune_tests.contrib_tests.classical_tests.classical_cases import (
 )
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.contrib_cases import floats
-from vocabulary.errors import UnsupportedError
 
 X = floats(9, 5)
 HOLES = np.where(np.random.default_rng(0).random(X.shape) < 0.3, np.nan, X).astype(np.float32)

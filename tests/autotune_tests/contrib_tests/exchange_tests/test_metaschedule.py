@@ -17,11 +17,11 @@ from schedules.target import Target
 from schedules.templates.common.prefetch import without_prefetches
 from schedules.templates.common.traced import MORE, replayed, trace_of, whole_trace
 from schedules.traces import SPACE, TRACE, traced_config
+from schedules.vocabulary.errors import LogError, ScheduleError
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import memory_log
-from vocabulary.errors import LogError, ScheduleError
 
 PLAIN_TVM = Path(__file__).with_name("plain_tvm.py")
 

@@ -23,12 +23,12 @@ from autotune.importer.guarded_import import import_model
 from autotune.importer.load import load_model
 from schedules.config import Config
 from schedules.target import Target
+from schedules.vocabulary.errors import UsageError
 from tests.autotune_tests.backends_tests.cuda_tests.fake_driver import FakeBindings
 from tests.models.catalog import cached
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
 from tuning_logs.sql_store import memory_log, open_log
-from vocabulary.errors import UsageError
 
 
 def test_a_job_is_complete(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from autotune.contrib.exchange import trace_client
 from autotune.contrib.exchange.trace_client import TraceClient
 from autotune.host.fork_server import Handler
-from vocabulary.errors import LogError
+from schedules.vocabulary.errors import LogError
 
 
 class Misbehaving(Handler):

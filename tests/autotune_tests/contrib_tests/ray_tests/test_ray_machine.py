@@ -19,6 +19,7 @@ from autotune.host.machine import host_target
 from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.options import Options
 from autotune.tuning.tune import tune
+from schedules.vocabulary.errors import MeasureError
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
@@ -27,7 +28,6 @@ from tests.autotune_tests.measure_tests.test_local_measurer import FAULTS, LIMIT
 from tests.autotune_tests.tiny import save_tiny
 from tests.conformance.measurer_suite import MeasurerSuite
 from tuning_logs.sql_store import open_log
-from vocabulary.errors import MeasureError
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; pip install ./autotune/contrib/ray")
 

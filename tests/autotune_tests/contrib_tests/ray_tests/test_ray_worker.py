@@ -11,7 +11,7 @@ from autotune.contrib.ray import ray_worker
 from autotune.contrib.ray.ray_worker import MeasurerOptions, RayWorker, versions
 from autotune.host.machine import host_target
 from autotune.measure.local_measurer import LOWERING, MeasureLimits
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def test_a_machine_describes_itself() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.cli.main import main
 from autotune.contrib.replay.comparison import Replay, ReplayRules
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autotune.contrib.replay.replay_command import ReplayRequest
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def test_usual_searchers_are_compared_where_none_is_named():

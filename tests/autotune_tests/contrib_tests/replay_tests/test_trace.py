@@ -10,8 +10,8 @@ import pytest
 
 from autotune.contrib.replay.trace import load_traces
 from research.trace_writer import corrected
+from schedules.vocabulary.errors import LogError
 from tests.autotune_tests.contrib_tests.replay_tests.made_up import trace
-from vocabulary.errors import LogError
 
 
 def test_a_trace_is_read_as_it_was_written(path: Path) -> None:

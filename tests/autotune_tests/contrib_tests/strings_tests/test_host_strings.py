@@ -7,9 +7,9 @@ from onnx import TensorProto, helper
 from autotune.contrib.strings.host_strings import set_strings_apart
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
-from vocabulary.errors import ModelError
 
 STRING = TensorProto.STRING
 

@@ -6,9 +6,9 @@ from onnx import helper
 
 from autotune.importer.conversion.bounds import bounded
 from autotune.importer.onnx_model.shapes import infer_shapes
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
-from vocabulary.errors import ModelError
 
 
 def checked(nodes, inputs, outputs):

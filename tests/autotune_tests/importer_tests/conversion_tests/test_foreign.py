@@ -10,10 +10,10 @@ from autotune.importer.conversion.flat_model import flatten
 from autotune.importer.conversion.foreign import expand_foreign, is_expandable, set_strays_apart
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.contrib_cases import MICROSOFT, floats
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value, written
 from tests.models.catalog import cached
-from vocabulary.errors import ModelError
 
 SCALE = {"s": np.ones(8, np.float32)}
 

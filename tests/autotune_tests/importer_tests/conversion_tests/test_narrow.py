@@ -6,8 +6,8 @@ from onnx import TensorProto, helper
 
 from autotune.importer.conversion.narrow import encoded
 from autotune.importer.onnx_model.shapes import infer_shapes
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
-from vocabulary.errors import ModelError
 
 
 def made(kinds, dtype, **options):

@@ -6,9 +6,9 @@ from onnx import TensorProto, helper
 from autotune.importer.conversion import resolve as resolve_module
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
-from vocabulary.errors import ModelError
 
 
 @pytest.mark.parametrize(

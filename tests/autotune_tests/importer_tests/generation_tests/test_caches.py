@@ -9,9 +9,9 @@ from autotune.importer.load import load_model
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS
 from autotune.importer.program import simplify
 from autotune.options import Generation
+from schedules.vocabulary.errors import UnsupportedError
 from tests.models import save
 from tests.models.language import save_language, tiny
-from vocabulary.errors import UnsupportedError
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 
 from autotune.importer.generation.guess import generation_shapes
 from autotune.options import Generation
+from schedules.vocabulary.errors import UsageError
 from tests.models import save
 from tests.models.language import save_language, tiny
-from vocabulary.errors import UsageError
 
 
 def test_a_set_per_bucket_and_per_number_of_sequences(tmp_path, caplog):

@@ -11,10 +11,10 @@ from autotune.importer.program import import_program, simplify
 from autotune.options import FP32, Precision
 from autotune.runtime.session import InferenceSession
 from autotune.validation.short_operands import product_nodes
+from schedules.vocabulary.errors import UsageError
 from tests.autotune_tests import tiny
 from tests.models.catalog import cached
 from tests.shipping import InlineMeasurer, untuned_plan
-from vocabulary.errors import UsageError
 
 BF16 = Precision(None)
 

@@ -6,11 +6,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.built import run, run_ours
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
 from tests.autotune_tests.importer_tests.onnx_cases import written
-from vocabulary.errors import ModelError
 
 LEVEL = {1: 1e-4, 4: 1e-3}
 """Accuracy level → tolerance: a level of an activation may be rounded the other way."""

@@ -9,9 +9,9 @@ from autotune.importer.guarded_import import import_model
 from autotune.importer.load import load_model
 from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.tensors import APART_BYTES, array_of, whole
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 from tests.autotune_tests.tiny import target
-from vocabulary.errors import ModelError
 
 LARGE = np.random.default_rng(0).standard_normal((128, 200)).astype(np.float32)
 SMALL = np.arange(200, dtype=np.float32)

@@ -4,8 +4,8 @@ import pytest
 from onnx import helper
 
 from autotune.importer.onnx_model.graph_walk import MAX_DEPTH, name_nodes, reads, rename, walk_graphs, walk_nodes
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
-from vocabulary.errors import ModelError
 
 
 def branch(nodes, output):

@@ -8,8 +8,8 @@ from onnx import helper
 
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.input_shapes import bind_inputs, input_flag, parse_input
+from schedules.vocabulary.errors import ModelError, UsageError
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
-from vocabulary.errors import ModelError, UsageError
 
 HERE = Path("m.onnx")
 

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.graph_walk import name_nodes
 from autotune.importer.onnx_model.mend import mend, outer_reads
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import FLOAT, model_of, value, written
-from vocabulary.errors import ModelError
 
 X = np.array([[-1.0, 2.0, -3.0]], np.float32)
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from autotune.importer.onnx_model.segments import split
 from autotune.importer.onnx_model.shapes import infer_shapes
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 BAD = "Sin"
 

@@ -6,8 +6,8 @@ from onnx import TensorProto, helper
 
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.sequence_inputs import sequences_of
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
-from vocabulary.errors import ModelError
 
 
 def joined(dims=("n", 4)):

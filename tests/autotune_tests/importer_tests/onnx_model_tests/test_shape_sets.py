@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.importer.onnx_model.shape_sets import range_sizes, shape_sets
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

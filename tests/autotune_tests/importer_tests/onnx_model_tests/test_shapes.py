@@ -12,8 +12,8 @@ from autotune.importer.onnx_model.shapes import (
     shape_text,
     skeleton,
 )
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value
-from vocabulary.errors import ModelError
 
 
 def test_large_weights_are_inputs_of_the_skeleton():

@@ -8,8 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.tensors import array_of, as_uint8, load_tensors, whole
 from autotune.importer.program import simplify
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
-from vocabulary.errors import ModelError
 
 WEIGHT = np.arange(6, dtype=np.float32)
 

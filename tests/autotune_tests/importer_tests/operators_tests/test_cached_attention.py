@@ -8,8 +8,8 @@ from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplified
 from autotune.options import Generation
+from schedules.vocabulary.errors import UnsupportedError
 from tests.models.language import LANGUAGE, TINY_SIZES, save_language, tiny
-from vocabulary.errors import UnsupportedError
 
 TARGET = host_target(2)
 

@@ -7,9 +7,9 @@ import pytest
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
-from vocabulary.errors import ModelError
 
 I32 = np.int32
 X, WEIGHTS, BIAS = floats(2, 5, 8), floats(8, 24), floats(24)

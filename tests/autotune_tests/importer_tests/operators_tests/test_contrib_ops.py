@@ -7,12 +7,12 @@ from onnx import TensorProto
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
 from autotune.importer.rewriting.registry import ENTRIES, MICROSOFT
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.contrib_cases import Case, floats, integers
 from tests.autotune_tests.importer_tests.low_bits_tests.test_low_bit_operators import ALL as LOW_BITS
 from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
 from tests.autotune_tests.importer_tests.operators_tests.test_contrib_attention import ALL as ATTENTION
-from vocabulary.errors import ModelError
 
 U8, I8, I32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32
 X, SKIP = floats(2, 5, 8), floats(2, 5, 8, seed=1)

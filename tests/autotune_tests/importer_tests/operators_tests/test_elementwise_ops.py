@@ -6,9 +6,9 @@ from onnx import TensorProto, helper
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value, written
-from vocabulary.errors import ModelError
 
 RNG = np.random.default_rng(0)
 

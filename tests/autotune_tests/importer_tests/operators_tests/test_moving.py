@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, imported, run, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
-from vocabulary.errors import ModelError
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])

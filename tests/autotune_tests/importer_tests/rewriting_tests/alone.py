@@ -16,7 +16,7 @@ from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, true_inputs
 from autotune.importer.rewriting.registry import Rewrite, replacement, rewrite_of
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 SETTINGS = onnxruntime.SessionOptions()
 SETTINGS.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -6,8 +6,8 @@ from onnx import helper
 
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.rewriting.emit import Emit, Node
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
-from vocabulary.errors import ModelError
 
 
 def node_of(**attributes):

@@ -17,6 +17,7 @@ from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import ENTRIES, Role
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.contrib_tests.classical_tests import (
     test_feature_ops,
     test_linear_models,
@@ -29,7 +30,6 @@ from tests.autotune_tests.importer_tests.operators_tests import test_contrib_att
 from tests.autotune_tests.importer_tests.rewriting_tests.alone import differs, has_own, outputs, rewritten_alone
 from tests.conformance.onnx_nodes.cases import node_cases
 from tests.conformance.onnx_nodes.trial import element_shapes
-from vocabulary.errors import ModelError
 
 REWRITES = {
     (domain, kind): entries[0].function

@@ -15,7 +15,7 @@ from autotune.measure.remote.connect import Fleet
 from autotune.measure.remote.fleet import FleetMeasurer
 from autotune.options import Options
 from schedules.target import Target
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 class Machine:

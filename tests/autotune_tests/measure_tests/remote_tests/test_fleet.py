@@ -16,10 +16,10 @@ from autotune.options import Options
 from schedules.config import Config
 from schedules.target import Target
 from schedules.task import Task
+from schedules.vocabulary.errors import MeasureError, UsageError
 from tests.autotune_tests.fakes import by_config
 from tests.conformance.measurer_suite import MeasurerSuite
 from tuning_logs.measurement import Measurement
-from vocabulary.errors import MeasureError, UsageError
 
 TASK = Task("t0", "double", "fake", "multiply", ((4,), (4,)), ("float32",) * 2, (), 4, 32)
 

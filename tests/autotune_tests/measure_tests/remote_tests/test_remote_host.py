@@ -9,7 +9,7 @@ from autotune.host.worker_pool import Lost
 from autotune.measure.remote import remote_host
 from autotune.measure.remote.remote_host import described, look_at
 from autotune.measure.remote.rpc_session import Address
-from vocabulary.errors import MeasureError
+from schedules.vocabulary.errors import MeasureError
 
 ADDRESS = Address("127.0.0.1", 9190, "board")
 

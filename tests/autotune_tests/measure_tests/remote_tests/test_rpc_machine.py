@@ -17,6 +17,7 @@ from autotune.measure.remote.rpc_machine import RpcMachine, remote_target, warn_
 from autotune.measure.remote.rpc_session import Address, request
 from autotune.options import Options
 from autotune.tuning.tune import tune
+from schedules.vocabulary.errors import MeasureError, UsageError
 from tests.autotune_tests.measure_tests import faults, rpc_server
 from tests.autotune_tests.measure_tests.batches import FaultyBatch
 from tests.autotune_tests.measure_tests.faults import candidate
@@ -24,7 +25,6 @@ from tests.autotune_tests.measure_tests.test_local_measurer import FAULTS, LIMIT
 from tests.autotune_tests.tiny import save_tiny
 from tests.conformance.measurer_suite import MeasurerSuite
 from tuning_logs.sql_store import open_log
-from vocabulary.errors import MeasureError, UsageError
 
 pytest.importorskip("tornado", reason="TVM's RPC tracker needs tornado")
 

@@ -9,7 +9,7 @@ import tvm
 
 from autotune.measure.messages import DeviceLost
 from autotune.measure.remote.rpc_session import Address, DeviceSession, compile_device_code, parse_address
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 def test_an_address_is_written_as_it_is_read() -> None:

@@ -12,7 +12,7 @@ from autotune.measure.evaluator import FixedCount
 from autotune.measure.messages import DeviceLost, ReferenceJob, TimedAll
 from autotune.measure.remote.rpc_timing import RemoteHandler, died
 from schedules.task import Task
-from vocabulary.errors import MeasureError
+from schedules.vocabulary.errors import MeasureError
 
 TASK = Task("t", "double", "fake", "multiply", ((4,), (4,)), ("float32",) * 2, (), 4, 32)
 JOB = ReferenceJob(TASK, "a.so", "a.npy", FixedCount(1), 0, timeout_s=130.0)

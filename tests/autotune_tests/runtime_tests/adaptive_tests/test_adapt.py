@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.runtime.adaptive.adapt import Adapt
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(("until", "remaining"), [("3%", 0.03), ("0%", 0.0), (0.1, 0.1), ("0.5", 0.5), (0, 0.0)])

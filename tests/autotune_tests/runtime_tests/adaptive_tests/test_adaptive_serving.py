@@ -21,9 +21,9 @@ import autotune
 from autotune.runtime.adaptive import adaptive_serving, tuner_process
 from autotune.runtime.adaptive.adaptive_serving import AdaptiveServing
 from autotune.runtime.serve_options import ServeOptions
+from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 from tests.autotune_tests.runtime_tests.adaptive_tests.waiting import wait_for
 from tests.models import save
-from vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 
 ADAPT = autotune.Adapt(cpu_share=1.0, until="99%")
 BATCHES = (1, 8)

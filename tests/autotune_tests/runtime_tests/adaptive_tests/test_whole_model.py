@@ -5,9 +5,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.runtime.adaptive.whole_model import WholeModel
+from schedules.vocabulary.errors import ModelError, RunError, UsageError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 from tests.models import save
-from vocabulary.errors import ModelError, RunError, UsageError
 
 
 def test_every_size_is_served_and_shown(tmp_path):

@@ -11,8 +11,8 @@ import pytest
 from autotune.artifact.manifest import KERNELS, SHAPES, kind_of
 from autotune.tuning import tune as tuning
 from autotune.tuning.background.background_tuner import BUDGETS_S, BackgroundTuner, Pace, Settings
+from schedules.vocabulary.errors import LogError, UnsupportedError
 from tests.models import save
-from vocabulary.errors import LogError, UnsupportedError
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from autotune.tuning.precisions import auto_precision
 from autotune.tuning.precisions import product_times as product_times_module
 from autotune.tuning.precisions.product_times import product_times
 from autotune.tuning.run_plan import PartJob
+from schedules.vocabulary.errors import ModelError
 from tests.models import save
 from tests.models.catalog import cached
-from vocabulary.errors import ModelError
 
 MODEL = "tiny_cnn"
 PRODUCTS = 4

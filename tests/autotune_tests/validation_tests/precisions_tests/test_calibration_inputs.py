@@ -5,7 +5,7 @@ import pytest
 
 from autotune.interface import TensorSpec
 from autotune.validation.precisions.calibration_inputs import MOST_SAMPLES, RANDOM_SAMPLES, calibration_inputs
-from vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError
 
 SPECS = (TensorSpec("x", (2, 3), "float32"), TensorSpec("n", (2,), "int64"))
 

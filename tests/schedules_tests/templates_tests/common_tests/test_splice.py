@@ -12,8 +12,8 @@ from tvm import s_tir, te, tirx
 
 from schedules.templates.common.splice import replace_anchor
 from schedules.templates.common.structure import blocks_in_order, parameter_shapes
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.programs import Array, from_te
-from vocabulary.errors import ScheduleError
 
 ROWS, DEPTH, COLUMNS = 4, 6, 5
 SHAPES = {"x": (ROWS, DEPTH), "w": (DEPTH, COLUMNS), "y": (ROWS, COLUMNS)}

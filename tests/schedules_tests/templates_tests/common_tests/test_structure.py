@@ -12,8 +12,8 @@ from schedules.templates.common.structure import axis_loops, divisors, find_anch
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.passes import compiled
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.programs import conv_case, from_te
-from vocabulary.errors import ScheduleError
 
 WIDE = Target(kind="llvm", isa="avx512", threads=1, mcpu="skylake-avx512")
 

@@ -12,8 +12,8 @@ from schedules.lower import claim, lower, normalise
 from schedules.target import Target
 from schedules.templates.common.traced import replayed, trace_of, whole_trace
 from schedules.traces import checked_trace
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
-from vocabulary.errors import ScheduleError
 
 FUNC = next(case.func for case in CASES if case.name == "elementwise_transpose")
 

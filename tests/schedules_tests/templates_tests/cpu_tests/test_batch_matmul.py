@@ -6,7 +6,7 @@ import pytest
 from tvm import te
 
 from schedules.templates.cpu.batch_matmul import batch_matmul
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 
 @pytest.mark.parametrize(

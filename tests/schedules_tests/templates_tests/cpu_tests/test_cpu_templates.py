@@ -10,9 +10,9 @@ from schedules.config import Config
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
-from vocabulary.errors import ScheduleError
 
 # LLVM cuts vectors to what the CPU has, so these run anywhere: the widths are the templates' business.
 WIDE = Target(kind="llvm", isa="avx512", threads=2)

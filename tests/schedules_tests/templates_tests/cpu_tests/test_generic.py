@@ -13,9 +13,9 @@ from schedules.config import Config
 from schedules.lower import claim, load_program, lower, program_of
 from schedules.target import Target
 from schedules.templates.cpu.generic import LEAST
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import GENERIC
 from tests.schedules_tests.programs import Case, relax_case
-from vocabulary.errors import ScheduleError
 
 TARGET = Target(kind="llvm", isa="avx512", threads=2)
 

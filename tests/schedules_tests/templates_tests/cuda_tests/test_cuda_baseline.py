@@ -6,9 +6,9 @@ import pytest
 
 from schedules.lower import BASELINE, lower
 from schedules.target import Target
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.templates_tests.cuda_tests.cases import PRODUCTS
-from vocabulary.errors import ScheduleError
 
 TARGET = Target.cuda("sm_90")
 

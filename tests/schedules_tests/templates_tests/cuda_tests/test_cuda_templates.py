@@ -10,10 +10,10 @@ from tvm.error import InternalError
 from schedules.config import Config
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.programs import Case, inputs, shapes
 from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES, OTHERS, PRODUCTS, WINDOWS
 from tests.schedules_tests.templates_tests.cuda_tests.emulator import emulate
-from vocabulary.errors import ScheduleError
 
 TARGET = Target.cuda("sm_90")
 

@@ -17,9 +17,9 @@ from autotune.backends.cuda.nvrtc import compile_kernels
 from schedules.config import Config
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
+from schedules.vocabulary.errors import ScheduleError
 from tests.schedules_tests.programs import Array, Case, inputs, shapes
 from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES
-from vocabulary.errors import ScheduleError
 
 pytestmark = pytest.mark.gpu
 RANDOM = 12

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
-from vocabulary.errors import ModelError
 
 INT64 = TensorProto.INT64
 ROWS, COLUMNS = 7, 4

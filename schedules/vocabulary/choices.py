@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from vocabulary.errors import UsageError
+from schedules.vocabulary.errors import UsageError
 
 Choice = TypeVar("Choice")
 

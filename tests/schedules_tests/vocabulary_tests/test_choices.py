@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from vocabulary.choices import choose, did_you_mean, edits, lazy
-from vocabulary.errors import UsageError
+from schedules.vocabulary.choices import choose, did_you_mean, edits, lazy
+from schedules.vocabulary.errors import UsageError
 
 
 def test_a_wrong_name_names_the_nearest_and_lists_all() -> None:

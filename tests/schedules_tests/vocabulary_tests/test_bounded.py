@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from vocabulary.bounded import GZIP, parsed_json, unpacked
+from schedules.vocabulary.bounded import GZIP, parsed_json, unpacked
 
 
 def test_json_is_read_up_to_its_depth() -> None:

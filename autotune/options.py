@@ -9,6 +9,7 @@ from pathlib import Path
 
 import platformdirs
 
+from autotune.graph import lanes
 from schedules.target import Target
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import UsageError
@@ -303,7 +304,7 @@ def _flag(name: str, value: object) -> str:
 
 def _lanes(options: Options, of_device: bool) -> str:
     """``--lanes`` of groups of cores, or of a device."""
-    is_given = options.lanes != Options.lanes and ("cuda" in options.lanes or "sim" in options.lanes) == of_device
+    is_given = options.lanes != Options.lanes and any(k in options.lanes for k in lanes.DEVICE_KINDS) == of_device
     return f"--lanes {options.lanes}" if is_given else ""
 
 

@@ -14,10 +14,10 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from autotune.replay.allocator_replay import pace_of
-from autotune.replay.recorded_runs import SearchRules
-from autotune.replay.trace import Trace, load_traces
-from autotune.replay.trajectories import Trajectories, Trajectory
+from autotune.contrib.replay.allocator_replay import pace_of
+from autotune.contrib.replay.recorded_runs import SearchRules
+from autotune.contrib.replay.trace import Trace, load_traces
+from autotune.contrib.replay.trajectories import Trajectories, Trajectory
 from research.packing import TRACES
 from search.allocators.allocator_catalog import DEFAULT_ALLOCATOR
 

@@ -49,8 +49,8 @@ from research.duet import (
     random_graph,
     stolen_s,
 )
-from tests.autotune_tests.backends_tests.software_tests.placed import Placed
 from tests.autotune_tests.graph_tests.dags import random_edges
+from tests.simulated.placed import Placed
 
 EQUAL = 1e-6
 """Share by which two makespans may differ that are the same: rounding."""

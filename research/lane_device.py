@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.executor import Arrays
-from autotune.backends.software import software_device
-from autotune.backends.software.software_device import DeviceProgram, SoftwareDevice
-from autotune.backends.software.software_program import SoftwareProgram
 from autotune.builder import cpu_and_device
 from autotune.builder.cpu_and_device import problem_of
 from autotune.cli.reply import table
@@ -41,6 +39,9 @@ from autotune.validation.verify import session_inputs
 from research.auto_lanes import FOLDER
 from research.duet import stolen_s
 from tests.models.catalog import cached
+from tests.simulated import stand_in
+from tests.simulated.software_device import DeviceProgram, SoftwareDevice
+from tests.simulated.software_program import SoftwareProgram
 
 LANES = "cpu,sim:0"
 MEASURED_S = 0.1
@@ -170,7 +171,8 @@ def main() -> int:
     parser.add_argument("--cores", type=float, default=1.0, help="that the device is as fast as")
     arguments = parser.parse_args()
     Replaying.cores = arguments.cores
-    software_device.SoftwareDevice = Replaying  # type: ignore[misc]  # for all that opens a device here
+    stand_in.SoftwareDevice = Replaying  # type: ignore[misc]  # for all that opens a device here
+    stand_in.stand_in(pytest.MonkeyPatch())
     for each in arguments.models:
         name, _, budget = each.partition(":")
         found = row(name, *placed_artifact(name, float(budget or 20), arguments.whole))

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune.contrib.replay.recorded_runs import ReplayBench, context_of, run_slot
+from autotune.contrib.replay.trace import Trace, load_traces
 from autotune.measure.evaluator import CONFIRMATIONS, FINAL_EVALUATOR, make_evaluator
-from autotune.replay.recorded_runs import ReplayBench, context_of, run_slot
-from autotune.replay.trace import Trace, load_traces
 from autotune.tuning.loop import CLOSE, FINALISTS
 from search.allocators.allocation import SLOT, slot_trials
 from search.allocators.share_per_second import PACE

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autotune.contrib.replay.trace import RecordedSpace, Trace, TraceFile
 from autotune.host.machine import read_host
 from autotune.host.roofline import measure_roofline
 from autotune.options import Options
-from autotune.replay.trace import RecordedSpace, Trace, TraceFile
 from autotune.tuning.run_plan import resolve_target
 from costmodels.cost_model import Floats
 from research.trace_writer import corrected, save_traces

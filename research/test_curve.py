@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.replay.trace import load_traces
+from autotune.contrib.replay.trace import load_traces
 from research.curve import shares
 from research.packing import TRACES
 

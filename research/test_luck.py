@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from research.luck import line, searched
-from tests.autotune_tests.replay_tests.made_up import trace
+from tests.autotune_tests.contrib_tests.replay_tests.made_up import trace
 
 
 def test_confirmations_keep_luck_from_adding_up() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.replay.trace import load_traces
+from autotune.contrib.replay.trace import load_traces
 from research.packing import TRACES
 from schedules.template_sets import TEMPLATE_SETS
 from tests.test_readme import ROOT, blocks

@@ -1,4 +1,4 @@
-"""Writes recorded traces as the files that ``autotune.replay.trace`` reads."""
+"""Writes recorded traces as the files that ``autotune.contrib.replay.trace`` reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.replay.trace import FORMAT, MISSING, STEP, Trace, TraceFile
+from autotune.contrib.replay.trace import FORMAT, MISSING, STEP, Trace, TraceFile
 from costmodels.cost_model import Floats
 from schedules.config import Value
 
@@ -50,7 +50,7 @@ def save_traces(path: Path, file: TraceFile) -> None:
 
 
 def _packed(trace: Trace) -> dict[str, NDArray[Any]]:
-    """Compact arrays, as ``autotune.replay.trace`` unpacks them."""
+    """Compact arrays, as ``autotune.contrib.replay.trace`` unpacks them."""
     median = np.ones(len(trace.runs_s))
     timed = ~np.isnan(trace.runs_s).all(axis=(1, 2))
     median[timed] = np.nanmedian(trace.runs_s[timed], axis=(1, 2))

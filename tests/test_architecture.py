@@ -10,6 +10,7 @@ from tests.architecture import (
     MAX_FILES_AT_TOP,
     MAX_FILES_PER_FOLDER,
     MAX_FUNCTION_LINES,
+    MAX_METHODS,
     OUTSIDE,
     ROOMS,
     RULES,
@@ -58,6 +59,9 @@ BROKEN = {
         },
         {"autotune/importer/images/a.py": "import autotune.importer.load", "autotune/importer/load.py": ""},
         {"autotune/importer/elsewhere/a.py": ""},
+        {"autotune/importer/a.py": "from autotune.contrib.classical.scores import x"},
+        {"autotune/cli/a.py": "def f():\n    import autotune.contrib.replay.tables"},
+        {"autotune/contrib/ray/a.py": "from autotune.contrib.replay import tables"},
     ],
     "folder_sizes": [
         {f"search/a{number}.py": "" for number in range(MAX_FILES_PER_FOLDER + 1)},
@@ -107,6 +111,7 @@ BROKEN = {
         {"search/a.py": LONG_FUNCTION},
         {"tests/test_a.py": LONG_FUNCTION},
         {"autotune/a.py": "class A:\n" + "".join(f"    {line}\n" for line in LONG_FUNCTION.splitlines())},
+        {"autotune/a.py": "class A:\n" + "".join(f"    def f{n}(self): pass\n" for n in range(MAX_METHODS + 1))},
     ],
     "names_only": [
         {"autotune/__init__.py": "def tune():\n    pass"},
@@ -174,6 +179,7 @@ GOOD = {
     "autotune/__init__.py": "'''D'''\nfrom autotune.cli.main import f\n__all__ = []\ndef __getattr__(n):\n    pass",
     "autotune/tuning/job.py": "log.best(key, space)\nlog.fastest(key, 3, space=s)\nannealer.best(x)\njob.records(y)",
     "autotune/cli/log_commands.py": "store.best(key)",
+    "autotune/contrib/ray/a.py": "from autotune.contrib.ray import b\nfrom autotune.importer.load import load_model",
     "tests/test_a.py": "import autotune\nprint(1)",
 }
 
@@ -185,7 +191,8 @@ def test_rule_lets_good_code_be(rule):
 
 def test_every_package_is_listed():
     """setuptools does not discover several top-level packages, so a new folder must be listed to be installed."""
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    projects = [ROOT / "pyproject.toml", *sorted((ROOT / "autotune" / "contrib").glob("*/pyproject.toml"))]
+    listed = [name for file in projects for name in tomllib.loads(file.read_text())["tool"]["setuptools"]["packages"]]
     folders = {path.parent.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py")}
     assert sorted(listed) == sorted(".".join(folder.parts) for folder in folders)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.device_interface import Device, Room
-from autotune.backends.executor import KernelExecutor, LiveCase
+from autotune.backends.executor import Executor, LiveCase
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import LiveRows
 from autotune.options import Options
@@ -83,7 +83,7 @@ class Backend(Protocol):
         """The bounds that kernels for ``target`` cannot exceed, measured here or from a data sheet."""
         ...
 
-    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
+    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> Executor:
         """What runs ``artifact``.
 
         Args:
@@ -104,7 +104,7 @@ class Backend(Protocol):
         ...
 
     def device(self, lane: Lane, room: Room) -> Device:
-        """The device of a lane beside the CPU's: of this machine, or for ``llvm`` targets a simulated one.
+        """The device of a lane next to the CPU's.
 
         Raises:
             ArtifactError: if this machine has no such device.

@@ -1,7 +1,8 @@
-"""What runs a compiled program: one protocol for CPU lanes, TVM's virtual machine and devices."""
+"""What runs a program or an artifact: one protocol for CPU lanes, devices, shapes, segments and their streams."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -43,58 +44,84 @@ class Span:
         return self.ended_s - self.began_s
 
 
-class KernelExecutor(Protocol):
-    """Runs one compiled program. Safe to call from several threads, which take turns."""
+class Executor(ABC):
+    """Runs a program or an artifact. Safe to call from several threads, which take turns.
+
+    Attributes:
+        lanes: what runs the subgraphs; empty where the program is not cut into subgraphs.
+    """
+
+    lanes: tuple[Lane, ...] = ()
 
     @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """What runs its subgraphs; empty where the program is not cut into subgraphs."""
-        ...
+    def parts(self) -> Sequence[Executor]:
+        """The executors that this one runs on."""
+        return ()
 
     @property
     def survives_fork(self) -> bool:
         """Whether the child of a fork can run it."""
-        ...
+        return bool(self.parts) and all(part.survives_fork for part in self.parts)
 
-    def run(self, inputs: Arrays, live: int = 0) -> list[NDArray[Any]]:
+    def check(self, arrays: Arrays) -> None:  # noqa: B027  # most take every request of their inputs' shapes
+        """Check that ``run`` takes these arrays, before they wait or are joined with those of others.
+
+        Raises:
+            UsageError: for sizes that the artifact does not serve.
+        """
+
+    @abstractmethod
+    def run(self, arrays: Arrays) -> list[NDArray[Any]]:
         """One array per output, of the shapes of the model's outputs, in memory of their own.
 
         Args:
-            inputs: dense arrays of any alignment, one per model input that has elements.
-            live: rows of the artifact's open size that count (``Artifact.live``); what others would yield may be left
-                out. 0 if all count.
+            arrays: one per input of the model; for a compiled program dense, and only those that have elements.
 
         Raises:
+            UsageError: for sizes that the artifact does not serve.
             RunError: if a kernel failed or the run was cancelled.
         """
-        ...
 
-    def profile(self, inputs: Arrays) -> list[tuple[str, float]]:
+    def run_live(self, arrays: Arrays, live: int) -> list[NDArray[Any]]:
+        """Work like ``run``, where of the artifact's open size (``Artifact.live``) the first ``live`` rows count alone.
+
+        What the others would yield may be left out: it may be anything.
+        """
+        return self.run(arrays)
+
+    def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """(symbol, seconds) of every kernel call of one run, in order; empty where that cannot be measured."""
-        ...
+        return []
 
-    def timeline(self, inputs: Arrays) -> list[Span]:
+    def timeline(self, arrays: Arrays) -> list[Span]:
         """When every group of calls of one run ran; empty where that cannot be measured."""
-        ...
+        return []
+
+    def cancel(self) -> None:
+        """End the run in progress in another thread before its next kernel, where that is possible."""
+        self.halt()
+        self.resume()
 
     def halt(self) -> None:
-        """End the run in progress, and those that begin until ``resume``, before the next kernel, where possible."""
-        ...
+        """Work like ``cancel``; until ``resume``, runs that begin end at once, where that is possible."""
+        for part in list(self.parts):
+            part.halt()
 
     def resume(self) -> None:
         """Let runs begin again."""
-        ...
+        for part in list(self.parts):
+            part.resume()
 
-    def streams(self, others: Sequence[KernelExecutor]) -> Streams | None:
+    def streams(self, others: Sequence[Executor]) -> Streams | None:
         """This executor and others of the same program as streams; None where Python takes part in a run."""
-        ...
+        return None
 
 
 class StreamCall(Protocol):
     """One request, ready to run."""
 
     def run(self, timeout_s: float | None) -> list[NDArray[Any]]:
-        """Implement ``KernelExecutor.run``, on the first stream that is free.
+        """Implement ``Executor.run``, on the first stream that is free.
 
         Raises:
             BusyError: if none was for ``timeout_s`` seconds.
@@ -115,7 +142,7 @@ class Streams(Protocol):
     """
 
     def call(self, inputs: Arrays) -> StreamCall:
-        """A request for ``inputs``, which are as ``KernelExecutor.run`` takes them."""
+        """A request for ``inputs``, which are as ``Executor.run`` takes them."""
         ...
 
     def run(self, inputs: Arrays, timeout_s: float | None) -> list[NDArray[Any]]:

@@ -35,7 +35,7 @@ from autotune.builder.device_build import NOT_RUN
 from autotune.builder.device_profiles import hand_over_s, measured_links, resident_run, spec_bytes
 from autotune.builder.placing import Candidate, PlacedModel
 from autotune.graph.flattening import read_flat
-from autotune.graph.lanes import HOST, SIMULATED, Lane, Way, copy_lanes
+from autotune.graph.lanes import HOST, Lane, Way, copy_lanes
 from autotune.graph.merge import Merged, Part, copy_name, device_flat, merge, with_transfers
 from autotune.graph.partition import Subgraph
 from autotune.graph.placement import Link, Problem, Tensor, place_all
@@ -76,8 +76,6 @@ COPY_BYTES_PER_S = 20e9
 
 DRIVER_S = 2e-6
 """Seconds of handing over between threads of the driver of lanes, rounded up (docs/lab: branches)."""
-
-IS_SIMULATED = "a part of it runs on a simulated device, which is for tests: it computes on the CPU at made-up speeds"
 
 PROFILE_S = 0.1
 """Seconds for which a subgraph is timed on a lane. Heuristic, not measured."""
@@ -209,7 +207,7 @@ class CpuAndDevice:
         """The artifact of the whole model on the device: its own, where that keeps to the lane's memory."""
         assert self.whole.device is not None
         lane = self.lanes[1]
-        if not lane.limit_bytes and lane.kind != SIMULATED:
+        if not lane.limit_bytes and not backend_of(self.device).has_lanes:
             return self.whole.device
         subgraphs, problem = self._cut([self.whole])
         placement = place_all(problem, (0, 1, 0))
@@ -299,8 +297,6 @@ class CpuAndDevice:
         provenance: dict[str, Any] = {"model": file.name, "sha256": sha256(file)}
         if not self.options.device:
             provenance["unverified"] = NOT_RUN
-        if self.lanes[1].kind == SIMULATED:
-            provenance["simulated"] = IS_SIMULATED
         path = self.folder / f"placed-{number}"
         with LocalMeasurer(self.cpu, seed=self.options.seed) as measurer:
             objects = compile_kernels(program, kernels, measurer)

@@ -13,6 +13,7 @@ import typer
 from autotune.cli import arguments as opt
 from autotune.cli.model_request import LOOK_UP, ModelRequest
 from autotune.cli.reply import DONE, FAILED, Reply, table
+from autotune.contributions import contribution
 from autotune.report.plain_text import day
 from schedules.vocabulary.choices import choose
 from schedules.vocabulary.errors import LogError, UsageError
@@ -151,6 +152,11 @@ def export(
     return Reply(lines, data, as_json, complaints)
 
 
+def _databases() -> Any:
+    """What reads and writes MetaSchedule's databases."""
+    return contribution("metaschedule", f"--format {METASCHEDULE}")
+
+
 Written = tuple[list[str], dict[str, Any], list[str]]
 """What an export has to say: lines, data and complaints of its ``Reply``."""
 
@@ -163,9 +169,7 @@ def _write_jsonl(store: TuningLog, path: Path) -> Written:
 
 
 def _write_metaschedule(store: TuningLog, path: Path) -> Written:
-    from autotune.exchange.metaschedule import export_databases
-
-    made = export_databases(store, path)
+    made = _databases().export_databases(store, path)
     lines = [f"{folder}: {count} records" for folder, count in made.databases.items()] or ["no records"]
     return lines, asdict(made), [f"{count} records were left out: {why}" for why, count in made.skipped.items()]
 
@@ -185,7 +189,6 @@ def import_records(
     as_json: opt.Json = False,
 ) -> Reply:
     """Read records from a file. Damaged lines are left out and named. A missing log is created."""
-    from autotune.exchange.metaschedule import import_databases
     from autotune.importer.foreign_programs import ForeignPrograms
     from autotune.tuning.existing_log import made_log
     from tuning_logs.exchange import import_log
@@ -196,7 +199,7 @@ def import_records(
         raise LogError(f"{path} does not exist; give {wanted}")
     with closing(made_log(log)) as store:
         if form == METASCHEDULE:
-            return _exchange_reply(import_databases(path, store, time.time()), as_json)
+            return _exchange_reply(_databases().import_databases(path, store, time.time()), as_json)
         with ForeignPrograms() as programs:
             return _exchange_reply(import_log(path, store, programs.refusal), as_json)
 

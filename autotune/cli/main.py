@@ -22,12 +22,11 @@ from typing import Annotated
 import typer
 
 from autotune.cli.inspect_commands import inspect_app
-from autotune.cli.job_command import job_app
 from autotune.cli.log_commands import log_app
-from autotune.cli.replay_command import replay_app
 from autotune.cli.reply import DONE, FAILED, FROZEN, INTERRUPTED, UNVERIFIED, USAGE, Reply
 from autotune.cli.report_commands import report_app
 from autotune.cli.tune_commands import tune_app
+from autotune.contributions import COMMANDS, contributed, install
 from autotune.report.plain_text import escaped, escaped_lines
 from autotune.versions import check_versions, describe
 from schedules.vocabulary.choices import did_you_mean
@@ -58,10 +57,9 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 a required record is missing, 4 verification failed, "
     "130 interrupted (the best artifact so far is on disk).",
 )
-for commands in (tune_app, inspect_app, replay_app, report_app):
+for commands in (tune_app, inspect_app, report_app, *filter(None, map(contributed, COMMANDS))):
     app.add_typer(commands)
 app.add_typer(log_app, name="log")
-app.add_typer(job_app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -169,6 +167,8 @@ def _refuse(error: typer.TyperException, arguments: Sequence[str]) -> int:
         message = f"{unknown[1]}: no such option; {did_you_mean(unknown[1], flags)}"
     elif unknown := re.match(r"No such command '([^']*)'", message):
         commands = getattr(getattr(context, "command", None), "commands", ())
+        if unknown[1] in COMMANDS:
+            return _complain(f"{unknown[1]}: this command is in an extra; run: {install(unknown[1])}", FAILED)
         message = f"{unknown[1]}: no such command; {did_you_mean(unknown[1], commands)}"
     elif wrong := re.match(r"Invalid value for '([^']*)': (.*)", message):
         kind = next((words for part, words in KINDS_OF_VALUES if part in wrong[2]), None)

@@ -6,17 +6,50 @@ the kernels make becomes what the model's outputs are; its steps are few, and ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from autotune.frame.host_operators import HOST_OPERATORS
+from autotune.contributions import contribution
 from autotune.interface import OpenSpec, TensorSpec
 from schedules.vocabulary.errors import RunError, UsageError
 
 Array = NDArray[Any]
+Attributes = Mapping[str, Any]
+HostOperator = Callable[[Sequence[Any], Attributes], list[Any]]
+"""(inputs, None for those left out; attributes of the step) → outputs, in NumPy."""
+
+
+def pack(inputs: Sequence[Any], _attributes: Attributes) -> list[Any]:
+    """A sequence of its inputs."""
+    return [list(inputs)]
+
+
+def cut(inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
+    """The first ``length`` elements of x along ``axis``; x was made in its largest size."""
+    x, length = inputs
+    keep = [slice(None)] * x.ndim
+    keep[int(attributes["axis"])] = slice(0, int(length))
+    return [np.ascontiguousarray(x[tuple(keep)])]
+
+
+HOST_OPERATORS: Mapping[str, HostOperator] = {"Pack": pack, "Cut": cut}
+"""Operators of steps; those on strings are a contribution's."""
+
+
+def host_operator(kind: str) -> HostOperator:
+    """Return the operator of steps of ``kind``.
+
+    Raises:
+        InstallError: if it computes with strings and their contribution is not installed.
+    """
+    if kind in HOST_OPERATORS:
+        return HOST_OPERATORS[kind]
+    operators: Mapping[str, HostOperator] = contribution("string_operators", f"operator {kind} on strings")
+    return operators[kind]
 
 
 @dataclass(frozen=True)
@@ -24,7 +57,7 @@ class HostStep:
     """One operation on values by name.
 
     Attributes:
-        kind: a name in ``HOST_OPERATORS``.
+        kind: a name that ``host_operator`` knows.
         attributes: plain data.
     """
 
@@ -83,7 +116,7 @@ class Frame:
         for step in steps:
             given = [values[name] if name else None for name in step.inputs]
             try:
-                made = HOST_OPERATORS[step.kind](given, step.attributes)
+                made = host_operator(step.kind)(given, step.attributes)
             except (ValueError, TypeError, LookupError) as error:
                 raise RunError(f"{step.kind}, which makes {step.outputs[0]!r}, failed: {error}") from error
             values.update(zip(step.outputs, made, strict=False))

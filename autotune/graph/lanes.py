@@ -16,9 +16,8 @@ HOST = ""
 ROOMY = 4
 """Threads from which on one is left to a device: it is a quarter of the CPU's work at most. Heuristic, not measured."""
 _CPU = re.compile(r"(cpu|auto)(?::(\d+)x(\d+)|:(\d+(?:\+\d+)+))?")
-SIMULATED = "sim"
-"""Kind of a device that software stands in for: its own memory, queue, copy engines and made-up speeds, for tests."""
-_DEVICE = re.compile(r"(cuda|sim)(?::(\d+))?(?:=(\d+(?:\.\d+)?)([KMG]?)B)?")
+DEVICE_KINDS = ("cuda",)
+"""Kinds of devices that ``--lanes`` may name."""
 BYTE_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 
 
@@ -74,22 +73,18 @@ def device_of(text: str) -> str:
     return _device_and_limit(text)[0]
 
 
-def is_simulated(device: str) -> bool:
-    """Whether software stands in for ``device``."""
-    return device.partition(":")[0] == SIMULATED
-
-
 def _device_and_limit(text: str) -> tuple[str, int]:
     """The device of ``--lanes``, and the bytes of its memory that may be used, 0 where that is not said."""
     parts = [part.strip() for part in text.split(",")]
-    named = [match for match in map(_DEVICE.fullmatch, parts) if match is not None]
+    pattern = re.compile(rf"({'|'.join(DEVICE_KINDS)})(?::(\d+))?(?:=(\d+(?:\.\d+)?)([KMG]?)B)?")
+    named = [match for match in map(pattern.fullmatch, parts) if match is not None]
     if not named:
         return "", 0
     kind, number, amount, unit = named[0].groups()
     if len(named) > 1 or parts[:-1] not in ([], [CPU]) or int(number or 0):
         raise UsageError(f"--lanes {text}: not understood; give a device as cpu,cuda:0 or cpu,cuda:0=4GB")
     limit = int(float(amount) * BYTE_UNITS[unit]) if amount else 0
-    if (amount or kind == SIMULATED) and len(parts) == 1:
+    if amount and len(parts) == 1:
         raise UsageError(f"--lanes {text}: a device needs the CPU next to it; give cpu,{text.strip()}")
     if amount and not limit:
         raise UsageError(f"--lanes {text}: leaves the device no memory; give it some, such as cuda:0=4GB")

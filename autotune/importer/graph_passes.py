@@ -12,10 +12,10 @@ import onnx
 import onnx.version_converter
 from onnx import ModelProto, helper
 
+from autotune.contributions import contribution
 from autotune.importer.conversion.flat_model import inline_functions, with_weights
 from autotune.importer.conversion.foreign import expand_foreign
-from autotune.importer.conversion.host_strings import set_strings_apart, spec_of
-from autotune.importer.conversion.packed_outputs import set_frame
+from autotune.importer.conversion.packed_outputs import has_strings, set_frame, spec_of
 from autotune.importer.conversion.resolve import resolve
 from autotune.importer.draft import GraphDraft
 from autotune.importer.integers.integer_graph import make_integer
@@ -26,7 +26,7 @@ from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, 
 from autotune.importer.operators.resampling import BY_SCALE
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
-from schedules.vocabulary.errors import ModelError, first_line
+from schedules.vocabulary.errors import ModelError, UnsupportedError, first_line
 
 MIN_OPSET = 13
 """Relax's converters follow ONNX from this opset on (axes as inputs, Softmax along one axis)."""
@@ -64,7 +64,9 @@ def expand_functions(draft: GraphDraft) -> None:
 
 def take_strings_out(draft: GraphDraft) -> None:
     """Leave what is done with strings to the host."""
-    draft.before, draft.after = set_strings_apart(draft.model)
+    if has_strings(draft.model):
+        take_apart = contribution("strings", f"{draft.name} computes with strings, which", UnsupportedError)
+        draft.before, draft.after = take_apart(draft.model)
     weights = {tensor.name for tensor in draft.given.graph.initializer}
     draft.inputs = [value.name for value in draft.model.graph.input if value.name not in weights]
 

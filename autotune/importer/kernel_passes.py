@@ -14,9 +14,9 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.conversion.bounds import bounded
-from autotune.importer.conversion.host_strings import spec_of
 from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_catalog import import_graph
+from autotune.importer.conversion.packed_outputs import spec_of
 from autotune.importer.draft import KernelDraft
 from autotune.importer.generation.caches import bind_caches
 from autotune.importer.images.lines import lines_as_images

@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import NodeProto
 from onnx.checker import ValidationError
 
+from autotune.contributions import operator_advice
 from autotune.frame.noise import noise_of
 from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
@@ -207,7 +208,7 @@ def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Sequence[onnx.OperatorSetI
 
 def _check_operator(node: NodeProto, versions: Mapping[str, int], name: str) -> None:
     domain = "" if node.domain in STANDARD_DOMAINS else node.domain
-    advice = "export the model with standard operators only"
+    advice = operator_advice(domain, node.op_type, "export the model with standard operators only")
     schema: Any  # onnx's own stub leaves out the two fields that are read
     try:
         schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)

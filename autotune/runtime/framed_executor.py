@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from autotune.backends.executor import Span
+from autotune.backends.executor import Executor, Span
 from autotune.frame.frame import Frame
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 
@@ -22,7 +23,7 @@ class FramedExecutor(ArtifactExecutor):
         self.provenance, self.threads, self.lanes = kernels.provenance, kernels.threads, kernels.lanes
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """Implement ``ArtifactExecutor.run``; an output that is a sequence is a list of arrays."""
+        """Implement ``Executor.run``; an output that is a sequence is a list of arrays."""
         values = self._values(arrays)
         made = self._kernels.run(self._given(values))
         values.update(zip((spec.name for spec in self._kernels.outputs), made, strict=False))
@@ -30,25 +31,17 @@ class FramedExecutor(ArtifactExecutor):
         return [values[spec.name] for spec in self.outputs]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """Implement ``ArtifactExecutor.profile``, of the kernels."""
+        """Implement ``Executor.profile``, of the kernels."""
         return self._kernels.profile(self._given(self._values(arrays)))
 
     def timeline(self, arrays: Arrays) -> list[Span]:
-        """Implement ``ArtifactExecutor.timeline``, of the kernels."""
+        """Implement ``Executor.timeline``, of the kernels."""
         return self._kernels.timeline(self._given(self._values(arrays)))
 
-    def halt(self) -> None:
-        """Implement ``ArtifactExecutor.halt``."""
-        self._kernels.halt()
-
-    def resume(self) -> None:
-        """Implement ``ArtifactExecutor.resume``."""
-        self._kernels.resume()
-
     @property
-    def survives_fork(self) -> bool:
-        """Implement ``ArtifactExecutor``."""
-        return self._kernels.survives_fork
+    def parts(self) -> Sequence[Executor]:
+        """Implement ``Executor.parts``."""
+        return (self._kernels,)
 
     def _values(self, arrays: Arrays) -> dict[str, Any]:
         values: dict[str, Any] = dict(zip((spec.name for spec in self.inputs), arrays, strict=True))

@@ -18,10 +18,10 @@ import numpy as np
 from autotune.artifact.composite import Composite
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend_catalog import backend_of
-from autotune.backends.executor import KernelExecutor
+from autotune.backends.executor import Executor
 from autotune.host.dtypes import numpy_type
 from autotune.interface import Cache, OpenSpec, TensorSpec
-from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
+from autotune.runtime.artifact_executor import Array, Arrays, LazyExecutor
 from autotune.runtime.inputs import Spec, shape_text
 from autotune.runtime.key_value_caches import KeyValueCaches
 from schedules.vocabulary.errors import UsageError
@@ -63,7 +63,7 @@ class Place(NamedTuple):
     new: int
 
 
-class GenerationExecutor(ArtifactExecutor):
+class GenerationExecutor(LazyExecutor):
     """Runs the smallest part that holds a call.
 
     Args:
@@ -80,6 +80,7 @@ class GenerationExecutor(ArtifactExecutor):
     """
 
     def __init__(self, artifact: Artifact | Composite, threads: int | None, cpus: Sequence[int] = ()) -> None:
+        super().__init__()
         parts = [artifact] if isinstance(artifact, Artifact) else [artifact.open(part) for part in artifact.parts]
         first = parts[0]
         self.caches: tuple[Cache, ...] = first.caches
@@ -97,8 +98,6 @@ class GenerationExecutor(ArtifactExecutor):
         self.buckets = sorted((self._bucket(part) for part in parts), key=lambda each: (each.batch, each.length))
         self.batches = sorted({bucket.batch for bucket in self.buckets})
         self._mask_number = self._number_of_mask()
-        self._opened: dict[int, KernelExecutor] = {}
-        self._halted = False
         self._executor(self.buckets[0])
 
     def _with_open_total(self, spec: Spec) -> Spec:
@@ -119,7 +118,7 @@ class GenerationExecutor(ArtifactExecutor):
         return [TensorSpec(s.name, (batch, s.shape[1], self.capacity, s.shape[3]), s.dtype) for s in specs]
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """Implement ``ArtifactExecutor.run``: caches are copied in, and copied out again. ``step`` does not copy."""
+        """Implement ``Executor.run``: caches are copied in, and copied out again. ``step`` does not copy."""
         pasts, rest, new = self._parted(arrays)
         caches = KeyValueCaches(self.cache_specs(pasts[0].shape[0]))
         caches.fill(pasts)
@@ -140,7 +139,7 @@ class GenerationExecutor(ArtifactExecutor):
 
         Raises:
             UsageError: for sizes that do not go together, a batch that there is no part for, or a full cache.
-            RunError: as ``ArtifactExecutor.run``.
+            RunError: as ``Executor.run``.
         """
         new, batch, used = self._new_positions(arrays), len(caches.lengths), caches.length
         if batch not in self.batches:
@@ -194,7 +193,7 @@ class GenerationExecutor(ArtifactExecutor):
         return [np.concatenate(parts, axis=0) for parts in zip(*made, strict=True)]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """Implement ``ArtifactExecutor.profile``, of a part for just so many positions and sequences."""
+        """Implement ``Executor.profile``, of a part for just so many positions and sequences."""
         pasts, rest, new = self._parted(arrays)
         batch = pasts[0].shape[0]
         bucket = next((each for each in self.buckets if (each.batch, each.length) == (batch, new)), None)
@@ -207,25 +206,8 @@ class GenerationExecutor(ArtifactExecutor):
         place = Place(caches.length, 0, new, new)
         return self._executor(bucket).profile(self._given(bucket, caches, rest, place))
 
-    def halt(self) -> None:
-        """Implement ``ArtifactExecutor.halt``."""
-        self._halted = True
-        for executor in list(self._opened.values()):
-            executor.halt()
-
-    def resume(self) -> None:
-        """Implement ``ArtifactExecutor.resume``."""
-        self._halted = False
-        for executor in list(self._opened.values()):
-            executor.resume()
-
-    @property
-    def survives_fork(self) -> bool:
-        """Implement ``ArtifactExecutor``."""
-        return all(executor.survives_fork for executor in self._opened.values())
-
     def check(self, arrays: Arrays) -> None:
-        """Implement ``ArtifactExecutor.check``, of the caches; ``step`` looks at the rest before it runs."""
+        """Implement ``Executor.check``, of the caches; ``step`` looks at the rest before it runs."""
         self._parted(arrays)
 
     def _bucket(self, artifact: Artifact) -> Bucket:
@@ -236,15 +218,14 @@ class GenerationExecutor(ArtifactExecutor):
         length = capacity - past[2] if self.kind != SCATTER else outputs[0].shape[1]
         return Bucket(past[0], length, past[2], rest, artifact)
 
-    def _executor(self, bucket: Bucket) -> KernelExecutor:
+    def _executor(self, bucket: Bucket) -> Executor:
         key = id(bucket)
         if key not in self._opened:
             backend = backend_of(bucket.artifact.target)
             backend.check_host(bucket.artifact)
-            self._opened[key] = backend.executor(bucket.artifact, self.threads, self._cpus)
-            if self._halted:  # while it was opened
-                self._opened[key].halt()
-        return self._opened[key]
+            self._keep(key, backend.executor(bucket.artifact, self.threads, self._cpus))
+        opened: Executor = self._opened[key]
+        return opened
 
     def _fitting(self, batch: int, count: int, used: int) -> Bucket:
         """The smallest bucket that holds ``count`` positions behind ``used`` ones, else the largest that fits there."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from autotune.artifact.composite import Composite, Part
 from autotune.backends.executor import Span
-from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
+from autotune.runtime.artifact_executor import Array, Arrays, LazyExecutor
 from autotune.runtime.inputs import shape_text
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from schedules.vocabulary.errors import UsageError
@@ -25,7 +24,7 @@ Shapes = tuple[tuple[int, ...], ...]
 """Shapes of all inputs, in order."""
 
 
-class MultiShapeExecutor(ArtifactExecutor):
+class MultiShapeExecutor(LazyExecutor):
     """Runs the part that fits; parts are opened when they are first needed, but for the first.
 
     Args:
@@ -40,24 +39,23 @@ class MultiShapeExecutor(ArtifactExecutor):
     def __init__(
         self, artifact: Composite, threads: int | None, cpus: Sequence[int] = (), tuned_for: int | None = None
     ) -> None:
+        super().__init__()
         self._artifact, self._interface, self._threads, self._cpus = artifact, artifact.interface, threads, cpus
         wanted = tuned_for or max(part.threads for part in artifact.parts)
         self._parts = [part for part in artifact.parts if part.threads == wanted]
         self.inputs, self.outputs = self._interface.inputs, self._interface.outputs
         self.provenance = artifact.provenance
-        self._opened: dict[Path, OneShapeExecutor] = {}
-        self._halted = False
         self._by_shapes = {self._in_order(part): part for part in self._parts}
         first = self._executor(self._parts[0])
         self.threads = first.threads
         self.lanes = first.lanes
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """Implement ``ArtifactExecutor.run``, for any shapes that the artifact was built for or can be led to.
+        """Implement ``Executor.run``, for any shapes that the artifact was built for or can be led to.
 
         Raises:
             UsageError: for a size that needs a part of its own, with the option to add.
-            RunError: as ``ArtifactExecutor.run``.
+            RunError: as ``Executor.run``.
         """
         shapes = _shapes(arrays)
         part = self._by_shapes.get(shapes)
@@ -75,7 +73,7 @@ class MultiShapeExecutor(ArtifactExecutor):
         raise UsageError(self._refusal(shapes))
 
     def check(self, arrays: Arrays) -> None:
-        """Implement ``ArtifactExecutor.check``."""
+        """Implement ``Executor.check``."""
         shapes = _shapes(arrays)
         if shapes not in self._by_shapes:
             sizes = self._interface.sizes(self._by_name(shapes))
@@ -94,36 +92,18 @@ class MultiShapeExecutor(ArtifactExecutor):
         return rest == 0 or self._serves({**sizes, symbol: rest})
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """Implement ``ArtifactExecutor.profile``, of the part for these very shapes."""
+        """Implement ``Executor.profile``, of the part for these very shapes."""
         return self._executor(self._exact(arrays)).profile(arrays)
 
     def timeline(self, arrays: Arrays) -> list[Span]:
-        """Implement ``ArtifactExecutor.timeline``, of the part for these very shapes."""
+        """Implement ``Executor.timeline``, of the part for these very shapes."""
         return self._executor(self._exact(arrays)).timeline(arrays)
-
-    def halt(self) -> None:
-        """Implement ``ArtifactExecutor.halt``."""
-        self._halted = True
-        for executor in list(self._opened.values()):
-            executor.halt()
-
-    def resume(self) -> None:
-        """Implement ``ArtifactExecutor.resume``."""
-        self._halted = False
-        for executor in list(self._opened.values()):
-            executor.resume()
-
-    @property
-    def survives_fork(self) -> bool:
-        """Implement ``ArtifactExecutor``."""
-        return all(executor.survives_fork for executor in self._opened.values())
 
     def _executor(self, part: Part) -> OneShapeExecutor:
         if part.path not in self._opened:
-            self._opened[part.path] = OneShapeExecutor(self._artifact.open(part), self._threads, self._cpus)
-            if self._halted:  # while it was opened
-                self._opened[part.path].halt()
-        return self._opened[part.path]
+            self._keep(part.path, OneShapeExecutor(self._artifact.open(part), self._threads, self._cpus))
+        opened: OneShapeExecutor = self._opened[part.path]
+        return opened
 
     def _in_order(self, part: Part) -> Shapes:
         return tuple(part.shapes[spec.name] for spec in self.inputs)
@@ -160,9 +140,10 @@ class MultiShapeExecutor(ArtifactExecutor):
         wide = [np.zeros(shape, array.dtype) for shape, array in zip(self._in_order(part), arrays, strict=True)]
         for target, array in zip(wide, arrays, strict=True):
             target[tuple(slice(size) for size in array.shape)] = array
-        live = sizes[part.live.symbol] if part.live is not None else 0
+        executor = self._executor(part)
+        outputs = executor.run(wide) if part.live is None else executor.run_live(wide, sizes[part.live.symbol])
         made = []
-        for number, array in enumerate(self._executor(part).run(wide, live)):
+        for number, array in enumerate(outputs):
             shape = self._interface.output_shape(number, array.shape, sizes)
             made.append(np.ascontiguousarray(array[tuple(slice(size) for size in shape)]))
         return made

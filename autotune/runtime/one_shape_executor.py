@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend_catalog import backend_of
-from autotune.backends.executor import LiveCase, Span, StreamCall, Streams
+from autotune.backends.executor import Executor, LiveCase, Span, StreamCall, Streams
 from autotune.graph.steps import LiveRows
 from autotune.host.dtypes import as_words, numpy_type, word
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
@@ -42,10 +42,14 @@ class OneShapeExecutor(ArtifactExecutor):
         # Whether the kernels make all outputs, in the type that users see.
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
 
-    def run(self, arrays: Arrays, live: int = 0) -> list[Array]:
-        """Implement ``ArtifactExecutor.run``; ``live`` is as ``KernelExecutor.run`` takes it."""
-        read = self._read(arrays)
-        made = self._kernels.run(read, live) if live else self._kernels.run(read)
+    def run(self, arrays: Arrays) -> list[Array]:
+        """Implement ``Executor.run``."""
+        made = self._kernels.run(self._read(arrays))
+        return made if self._as_made else self._as_users_see(made)
+
+    def run_live(self, arrays: Arrays, live: int) -> list[Array]:
+        """Implement ``Executor.run_live``."""
+        made = self._kernels.run_live(self._read(arrays), live)
         return made if self._as_made else self._as_users_see(made)
 
     def live_rows(self, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
@@ -54,28 +58,20 @@ class OneShapeExecutor(ArtifactExecutor):
         return backend_of(self._artifact.target).live_rows(self._artifact, symbol, rows, read)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """Implement ``ArtifactExecutor.profile``."""
+        """Implement ``Executor.profile``."""
         return self._kernels.profile(self._read(arrays))
 
     def timeline(self, arrays: Arrays) -> list[Span]:
-        """Implement ``ArtifactExecutor.timeline``."""
+        """Implement ``Executor.timeline``."""
         return self._kernels.timeline(self._read(arrays))
 
-    def halt(self) -> None:
-        """Implement ``ArtifactExecutor.halt``; TVM's virtual machine runs to its end."""
-        self._kernels.halt()
-
-    def resume(self) -> None:
-        """Implement ``ArtifactExecutor.resume``."""
-        self._kernels.resume()
-
     @property
-    def survives_fork(self) -> bool:
-        """Implement ``ArtifactExecutor``."""
-        return self._kernels.survives_fork
+    def parts(self) -> Sequence[Executor]:
+        """Implement ``Executor.parts``."""
+        return (self._kernels,)
 
-    def streams(self, others: Sequence[ArtifactExecutor]) -> Streams | None:
-        """Implement ``ArtifactExecutor.streams``."""
+    def streams(self, others: Sequence[Executor]) -> Streams | None:
+        """Implement ``Executor.streams``."""
         same = [other._kernels for other in others if isinstance(other, OneShapeExecutor)]
         streams = self._kernels.streams(same) if self._as_made else None
         return None if streams is None else OneShapeStreams(streams, self._read)

@@ -7,10 +7,13 @@ runs is said once in the log, never silently dropped.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from autotune.frame.noise import without_noise
+from autotune.runtime.inputs import Spec
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import RunError, UsageError
 
@@ -34,8 +37,66 @@ class ModelMeta:
     custom_metadata_map: dict[str, str] = field(default_factory=dict)
 
 
-class OnnxRuntimeLike:
-    """The calls of onnxruntime's session whose answer is the same for every artifact."""
+_ONNX_NAMES = {"float32": "float", "float64": "double", "object": "string"}
+
+
+class NodeArg:
+    """Name, shape and type of an input or output, as onnxruntime's ``NodeArg``.
+
+    Attributes:
+        shape: a size that is open has a name, one that depends on data is None.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.name = spec.name
+        self.shape: list[int | str | None] = [None if size == "?" else size for size in spec.shape]
+        self.dtype = spec.dtype
+        self.type = f"tensor({_ONNX_NAMES.get(spec.dtype, spec.dtype)})"
+
+
+class Described(Protocol):
+    """What runs, as far as it is described."""
+
+    @property
+    def inputs(self) -> Sequence[Spec]:
+        """The model's inputs, and those of noise."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[Spec]:
+        """The model's outputs."""
+        ...
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where it comes from."""
+        ...
+
+
+class OnnxRuntimeLike(ABC):
+    """The calls of onnxruntime's session that say what it is."""
+
+    @property
+    @abstractmethod
+    def _described(self) -> Described:
+        """What the session runs."""
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The model's inputs, in order."""
+        return [NodeArg(spec) for spec in without_noise(self._described.inputs)]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The inputs of noise, which the session draws where a feed leaves them out. No weight can be overridden."""
+        fed = without_noise(self._described.inputs)
+        return [NodeArg(spec) for spec in self._described.inputs if spec not in fed]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The model's outputs, in order."""
+        return [NodeArg(spec) for spec in self._described.outputs]
+
+    def get_modelmeta(self) -> ModelMeta:
+        """Where the artifact comes from."""
+        return meta_of(self._described.provenance)
 
     def get_providers(self) -> list[str]:
         """Where it runs."""
@@ -49,10 +110,10 @@ class OnnxRuntimeLike:
         """Accepted and ignored with a warning where it asks for another provider than the CPU."""
         warn_of_providers(providers)
 
-    def disable_fallback(self) -> None:
+    def disable_fallback(self) -> None:  # noqa: B027  # accepted and ignored
         """There is nothing to fall back to."""
 
-    def enable_fallback(self) -> None:
+    def enable_fallback(self) -> None:  # noqa: B027  # accepted and ignored
         """There is nothing to fall back to."""
 
 

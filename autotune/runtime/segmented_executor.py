@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.composite import Composite, Part
+from autotune.backends.executor import Executor
 from autotune.host.third_party import ThirdPartyError, foreign_runs, third_party
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
 from autotune.runtime.inputs import InputCheck
@@ -48,7 +49,7 @@ class SegmentedExecutor(ArtifactExecutor):
         }
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """Implement ``ArtifactExecutor.run``.
+        """Implement ``Executor.run``.
 
         Raises:
             RunError: if a segment fails; a fallback partition is named.
@@ -59,7 +60,7 @@ class SegmentedExecutor(ArtifactExecutor):
         return [values[spec.name] for spec in self.outputs]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """Implement ``ArtifactExecutor.profile``; a fallback partition is one entry, named after its file."""
+        """Implement ``Executor.profile``; a fallback partition is one entry, named after its file."""
         values = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         spent: list[tuple[str, float]] = []
         for segment in self._segments:
@@ -68,20 +69,10 @@ class SegmentedExecutor(ArtifactExecutor):
             values |= self._made(segment, own)
         return spent
 
-    def halt(self) -> None:
-        """Implement ``ArtifactExecutor.halt``, at the next tuned kernel."""
-        for segment in self._segments:
-            segment.halt()
-
-    def resume(self) -> None:
-        """Implement ``ArtifactExecutor.resume``."""
-        for segment in self._segments:
-            segment.resume()
-
     @property
-    def survives_fork(self) -> bool:
-        """Implement ``ArtifactExecutor``."""
-        return all(segment.survives_fork for segment in self._segments)
+    def parts(self) -> Sequence[Executor]:
+        """Implement ``Executor.parts``."""
+        return self._segments
 
     def _read(self, segment: ArtifactExecutor, values: Mapping[str, Array]) -> list[Array]:
         """The inputs of a segment."""
@@ -104,7 +95,7 @@ class FallbackExecutor(ArtifactExecutor):
         self._runs = foreign_runs()
 
     def run(self, arrays: Arrays) -> list[Array]:
-        """Implement ``ArtifactExecutor.run``."""
+        """Implement ``Executor.run``."""
         feed = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         try:
             with third_party(), self._runs:
@@ -114,13 +105,10 @@ class FallbackExecutor(ArtifactExecutor):
             raise RunError(f"fallback partition {self._part.path.name} ({operators}) failed: {reason}") from error
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
-        """Implement ``ArtifactExecutor.profile``: the name of the file, and the seconds of one run."""
+        """Implement ``Executor.profile``: the name of the file, and the seconds of one run."""
         began = time.perf_counter()
         self.run(arrays)
         return [(self._part.path.stem, time.perf_counter() - began)]
-
-    def halt(self) -> None:
-        """Does nothing: ONNX Runtime runs to its end."""
 
 
 def open_onnxruntime(model: Path, threads: int, from_bytes: bool = True) -> Any:

@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 
 from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
-from autotune.frame.noise import without_noise
 from autotune.graph.lanes import Lane
 from autotune.host.forks import renew_in_children
 from autotune.runtime.adaptive.adapt import Adapt
 from autotune.runtime.adaptive.adaptive_serving import AdaptiveServing
-from autotune.runtime.inputs import Spec
 from autotune.runtime.io_binding import IOBinding
 from autotune.runtime.onnxruntime_compat import (
-    ModelMeta,
+    Described,
+    NodeArg,
     OnnxRuntimeLike,
     Provider,
     check_run_options,
-    meta_of,
     thread_count,
     wanted_outputs,
     warn_of_providers,
@@ -35,21 +33,7 @@ from schedules.vocabulary.errors import UsageError
 
 Array = NDArray[Any]
 
-_ONNX_NAMES = {"float32": "float", "float64": "double", "object": "string"}
-
-
-class NodeArg:
-    """Name, shape and type of an input or output, as onnxruntime's ``NodeArg``.
-
-    Attributes:
-        shape: a size that is open has a name, one that depends on data is None.
-    """
-
-    def __init__(self, spec: Spec) -> None:
-        self.name = spec.name
-        self.shape: list[int | str | None] = [None if size == "?" else size for size in spec.shape]
-        self.dtype = spec.dtype
-        self.type = f"tensor({_ONNX_NAMES.get(spec.dtype, spec.dtype)})"
+__all__ = ["InferenceSession", "NodeArg", "load"]
 
 
 class InferenceSession(OnnxRuntimeLike):
@@ -114,6 +98,10 @@ class InferenceSession(OnnxRuntimeLike):
         self._serving.renew()
 
     @property
+    def _described(self) -> Described:
+        return self._serving.first
+
+    @property
     def streams(self) -> int:
         """Requests that may run side by side."""
         return self._serving.streams
@@ -122,23 +110,6 @@ class InferenceSession(OnnxRuntimeLike):
     def threads(self) -> int:
         """Threads that kernels run on; those of a request that comes alone, where that makes a difference."""
         return self._serving.first.threads
-
-    def get_inputs(self) -> list[NodeArg]:
-        """The model's inputs, in order."""
-        return [NodeArg(spec) for spec in without_noise(self._serving.first.inputs)]
-
-    def get_overridable_initializers(self) -> list[NodeArg]:
-        """The inputs of noise, which the session draws where a feed leaves them out. No weight can be overridden."""
-        fed = without_noise(self._serving.first.inputs)
-        return [NodeArg(spec) for spec in self._serving.first.inputs if spec not in fed]
-
-    def get_outputs(self) -> list[NodeArg]:
-        """The model's outputs, in order."""
-        return [NodeArg(spec) for spec in self._serving.first.outputs]
-
-    def get_modelmeta(self) -> ModelMeta:
-        """Where the artifact comes from."""
-        return meta_of(self._serving.first.provenance)
 
     def run(
         self,

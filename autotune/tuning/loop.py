@@ -1,7 +1,6 @@
 """The tuning loop: allocate a slot, ask, measure, append, tell.
 
-The only loop of the program. Everything it uses is behind a protocol, so it runs the same on recorded measurements
-(``ReplayMeasurer``) as on a machine.
+The only loop of the program. Everything that it uses is behind a protocol.
 """
 
 from __future__ import annotations

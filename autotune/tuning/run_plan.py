@@ -7,7 +7,6 @@ of cores too. So a part may have parts of its own, and each has its share of the
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.graph.lanes import device_of, is_simulated
+from autotune.graph.lanes import device_of
 from autotune.host.machine import host_target
 from autotune.options import AUTO, BALANCED, LATENCY, NONE, ONNXRUNTIME, THROUGHPUT, Options
 from schedules.target import Target
@@ -27,8 +26,6 @@ if TYPE_CHECKING:  # loads TVM and ONNX, which a run that would repeat another o
 
 MIN_BUDGET_S = 1.0
 """Least budget of a part in seconds; a slot takes about as long."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -146,9 +143,6 @@ def _with_device(options: Options, device: str) -> Options:
     Raises:
         UsageError: if the target is none of a device.
     """
-    if is_simulated(device):
-        logger.warning("%s is a simulated device, for tests: it computes on the CPU, at made-up speeds", device)
-        return replace(options, target=replace(resolve_target(replace(options, target=None)), threads=1))
     target = options.target
     if target is None:
         from autotune.backends.cuda.device import device_target  # loads TVM

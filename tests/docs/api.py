@@ -38,13 +38,19 @@ def entry(name: str, thing: Any) -> str:
     """One class or function."""
     lines = [f"### `autotune.{name}`\n", f"```python\n{signature(name, thing)}\n```\n", body(thing)]
     if inspect.isclass(thing):
-        for member, value in sorted(vars(thing).items()):
+        for member, value in sorted(_members(thing).items()):
             if member.startswith("_") or not (inspect.isfunction(value) or isinstance(value, property)):
                 continue
             func = value.fget if isinstance(value, property) else value
             head = member if isinstance(value, property) else signature(member, value)
             lines.append(f"#### `{name}.{member}`\n\n```python\n{head}\n```\n\n{body(func)}")
     return "\n".join(lines)
+
+
+def _members(thing: type) -> dict[str, Any]:
+    """What a class has of this project's, its bases' included."""
+    ours = [base for base in reversed(thing.__mro__) if base.__module__.startswith("autotune.")]
+    return {name: value for base in ours for name, value in vars(base).items()}
 
 
 def signature(name: str, thing: Any) -> str:

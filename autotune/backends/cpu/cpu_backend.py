@@ -15,7 +15,7 @@ from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
-from autotune.backends.executor import KernelExecutor, LiveCase
+from autotune.backends.executor import Executor, LiveCase
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.graph.steps import LiveRows
 from autotune.host.machine import missing_features, read_host, runs_here, session_cpus
@@ -101,7 +101,7 @@ class CpuBackend:
 
         return measure_roofline(target)
 
-    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
+    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> Executor:
         """Implement ``Backend.executor``; on fewer cores than it was placed on, some run several lanes."""
         if artifact.steps is None:
             check_versions()
@@ -146,10 +146,8 @@ class CpuBackend:
         return devices, parts
 
     def device(self, lane: Lane, room: Room) -> Device:
-        """Implement ``Backend.device``: a simulated one."""
-        from autotune.backends.software.software_device import SoftwareDevice  # few artifacts need it
-
-        return SoftwareDevice(lane.device, room)
+        """Implement ``Backend.device``: a CPU has none."""
+        raise ArtifactError(f"subgraphs on {lane.device} have kernels for a CPU; tune the model again")
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
         """Implement ``Backend.emit``."""

@@ -25,7 +25,7 @@ from autotune.backends.cpu.native_library import (
 )
 from autotune.backends.cpu.native_streams import NativeStreams
 from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
-from autotune.backends.executor import Arrays, KernelExecutor, Span
+from autotune.backends.executor import Arrays, Executor, Span
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import LiveRows, Operand, Steps
 from autotune.host.pages import RecycledMemory
@@ -51,7 +51,7 @@ KERNEL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int32, c_void_p)
 """A kernel's type, TVM's ``TVMFFISafeCallType``; its arguments are 16 bytes each, the latter 8 a tensor's address."""
 
 
-class NativeExecutor:
+class NativeExecutor(Executor):
     """Runs groups of kernel calls on lanes, one run at a time; callers of other threads wait for their turn.
 
     Args:
@@ -108,11 +108,15 @@ class NativeExecutor:
 
     @property
     def survives_fork(self) -> bool:
-        """Implement ``KernelExecutor``: the core does; no device is known to."""
+        """Implement ``Executor``: the core does; no device is known to."""
         return not self._devices
 
-    def run(self, inputs: Arrays, live: int = 0) -> list[NDArray[Any]]:
-        """Implement ``KernelExecutor.run``; an error names the subgraph and its lane."""
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
+        """Implement ``Executor.run``; an error names the subgraph and its lane."""
+        return self._run(inputs, None)
+
+    def run_live(self, inputs: Arrays, live: int) -> list[NDArray[Any]]:
+        """Implement ``Executor.run_live``: jobs of other rows alone do not run."""
         return self._run(inputs, None, live)
 
     def timeline(self, inputs: Arrays) -> list[Span]:
@@ -128,12 +132,12 @@ class NativeExecutor:
         ]
 
     def halt(self) -> None:
-        """Implement ``KernelExecutor.halt``."""
+        """Implement ``Executor.halt``."""
         self._request.cancelled = 1  # first: a run that begins now looks here after it has cleared the core's mark
         self.library.cancel(self.handle)
 
     def resume(self) -> None:
-        """Implement ``KernelExecutor.resume``."""
+        """Implement ``Executor.resume``."""
         self._request.cancelled = 0
 
     def close(self) -> None:
@@ -146,7 +150,7 @@ class NativeExecutor:
         self._run(inputs, times.ctypes.data)
         return np.asarray((times - times[:, 0].min(initial=times.max(initial=0))) * 1e-9)
 
-    def check(self, status: int, report: Report) -> None:
+    def raise_failure(self, status: int, report: Report) -> None:
         """Raise what a run that did not end well reported.
 
         Raises:
@@ -163,8 +167,8 @@ class NativeExecutor:
             "build the artifact again, and report the model if it stays"
         )
 
-    def streams(self, others: Sequence[KernelExecutor]) -> NativeStreams | None:
-        """Implement ``KernelExecutor.streams``; None of an artifact that was built by a version without them."""
+    def streams(self, others: Sequence[Executor]) -> NativeStreams | None:
+        """Implement ``Executor.streams``; None of an artifact that was built by a version without them."""
         same = [other for other in others if isinstance(other, NativeExecutor)]
         try:
             return NativeStreams([self, *same])
@@ -178,7 +182,7 @@ class NativeExecutor:
         else:
             status = self.library.run(self.handle, run.given, run.made, times, run.report, self._token)
         if status != OK:
-            self.check(status, run.said())
+            self.raise_failure(status, run.said())
         return run.outputs
 
     def _kernels(self, libraries: Mapping[int, NativeLibrary]) -> list[int]:

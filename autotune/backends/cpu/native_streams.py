@@ -41,7 +41,7 @@ class Runnable(Protocol):
     reads: int
     makers: list[Callable[[], NDArray[Any]]]
 
-    def check(self, status: int, report: Report) -> None:
+    def raise_failure(self, status: int, report: Report) -> None:
         """Raise what a run that did not end well reported.
 
         Raises:
@@ -127,7 +127,7 @@ class NativeCall:
     """An implementation of ``StreamCall``.
 
     Attributes:
-        inputs: as ``KernelExecutor.run`` takes them.
+        inputs: as ``Executor.run`` takes them.
     """
 
     __slots__ = ("_address", "_block", "_streams", "inputs")
@@ -161,7 +161,7 @@ class NativeCall:
         if status != OK:
             if status == BUSY:
                 raise BusyError.after(timeout_s)
-            streams.executors[0].check(status, Call.from_buffer(self._block).report)
+            streams.executors[0].raise_failure(status, Call.from_buffer(self._block).report)
         return outputs
 
     def cancel(self) -> None:

@@ -11,23 +11,19 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from autotune.backends.cpu.libraries import set_threads
-from autotune.backends.executor import Arrays, KernelExecutor, Span
-from autotune.graph.lanes import Lane
+from autotune.backends.executor import Arrays, Executor
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.third_party import foreign_runs
 
 
-class VmExecutor:
-    """Runs a program on the virtual machine, which neither profiles nor cancels.
+class VmExecutor(Executor):
+    """Runs a program on the virtual machine, which neither profiles nor cancels, nor survives a fork.
 
     Args:
         library: holds the compiled program.
         weights: its parameters after the inputs.
         threads: threads that kernels run on.
     """
-
-    lanes: tuple[Lane, ...] = ()
-    survives_fork = False  # the threads of TVM's pools do not
 
     def __init__(self, library: tvm.runtime.Module, weights: Sequence[NDArray[Any]], threads: int) -> None:
         self._machine = relax.VirtualMachine(library, tvm.cpu())
@@ -37,7 +33,7 @@ class VmExecutor:
         self._lock, self._runs = threading.Lock(), foreign_runs()
         self._thread = threading.local()  # not a set of ids: a new thread may get the id of one that ended
 
-    def run(self, inputs: Arrays, live: int = 0) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """One array per output, of the outputs' shapes."""
         if not hasattr(self._thread, "ready"):  # TVM's thread pools belong to the calling thread
             set_threads(self._threads)
@@ -46,23 +42,6 @@ class VmExecutor:
             result = self._main(*map(_tensor, inputs), *self._weights)
             results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
             return [item.numpy() for item in results]
-
-    def profile(self, inputs: Arrays) -> list[tuple[str, float]]:
-        """Empty: the virtual machine does not report its calls."""
-        return []
-
-    def timeline(self, inputs: Arrays) -> list[Span]:
-        """Empty: as ``profile``."""
-        return []
-
-    def halt(self) -> None:
-        """Does nothing: a run goes on to its end."""
-
-    def resume(self) -> None:
-        """Does nothing: as ``halt``."""
-
-    def streams(self, others: Sequence[KernelExecutor]) -> None:
-        """None: the virtual machine is called from Python."""
 
 
 def _tensor(array: NDArray[Any]) -> tvm.runtime.Tensor:

@@ -15,7 +15,7 @@ from autotune.backends.cuda.datasheet import datasheet_roofline
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_ptx
 from autotune.backends.cuda.source import cuda_program, cuda_source
 from autotune.backends.device_interface import Device, Room
-from autotune.backends.executor import KernelExecutor, LiveCase
+from autotune.backends.executor import Executor, LiveCase
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import LiveRows
 from autotune.host.roofline import Roofline
@@ -91,7 +91,7 @@ class CudaBackend:
         """Implement ``Backend.roofline``, from the data sheet of the architecture's usual device."""
         return datasheet_roofline(target)
 
-    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> KernelExecutor:
+    def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> Executor:
         """Implement ``Backend.executor``."""
         check_device()  # first: without a driver TVM cannot even load the library
         library = open_library(artifact.library)

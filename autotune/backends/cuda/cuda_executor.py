@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from autotune.backends.cuda.driver import Driver
 from autotune.backends.cuda.memory_views import View
-from autotune.backends.executor import Arrays, KernelExecutor, Span
-from autotune.graph.lanes import Lane
+from autotune.backends.executor import Arrays, Executor
 from autotune.graph.steps import Operand, Steps
 from autotune.host.third_party import foreign_runs
 from schedules.vocabulary.errors import ArtifactError, MeasureError
@@ -46,8 +45,8 @@ def check_device(ordinal: int = 0) -> None:
         raise ArtifactError("this artifact is for a CUDA device and this machine has none; tune it with --target host")
 
 
-class CudaExecutor:
-    """Calls kernels one after the other on the device's arena.
+class CudaExecutor(Executor):
+    """Calls kernels one after the other on the device's arena; neither profiles nor cancels, nor survives a fork.
 
     Args:
         library: holds the kernels.
@@ -58,9 +57,6 @@ class CudaExecutor:
     Raises:
         ArtifactError: if this machine has no such device.
     """
-
-    lanes: tuple[Lane, ...] = ()
-    survives_fork = False  # CUDA's contexts do not
 
     def __init__(
         self,
@@ -87,7 +83,7 @@ class CudaExecutor:
         ]
         self._outputs = [(operand, self._driver.pinned(_bytes(operand))) for operand in steps.outputs]
 
-    def run(self, inputs: Arrays, live: int = 0) -> list[NDArray[Any]]:
+    def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """The outputs for ``inputs``, which lie in the host's memory."""
         with _TURN, foreign_runs():
             self._driver.enter()
@@ -114,23 +110,6 @@ class CudaExecutor:
                 made = address_of(self._arena) + operand.index
                 self._driver.call("cuMemcpyDtoDAsync", address, made, size, self._stream)
             self._driver.synchronize(self._stream)
-
-    def profile(self, inputs: Arrays) -> list[tuple[str, float]]:
-        """Empty: kernels of a graph are not timed one by one."""
-        return []
-
-    def timeline(self, inputs: Arrays) -> list[Span]:
-        """Empty: as ``profile``."""
-        return []
-
-    def halt(self) -> None:
-        """Does nothing: a run goes on to its end."""
-
-    def resume(self) -> None:
-        """Does nothing: as ``halt``."""
-
-    def streams(self, others: Sequence[KernelExecutor]) -> None:
-        """None: a device has one stream."""
 
     def _launch(self) -> None:
         """Put the whole program on the stream."""

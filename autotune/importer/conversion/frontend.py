@@ -15,6 +15,7 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst, IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autotune.contributions import operator_advice
 from autotune.host.dtypes import is_end
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.third_party import ThirdPartyError, third_party
@@ -44,9 +45,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
             ours = node.domain in (*STANDARD_DOMAINS, OWN_DOMAIN)
             if not ours or (node.op_type not in known and function_of(Role.CONVERT, node.op_type) is None):
                 kind = node.op_type if ours else f"{node.domain}::{node.op_type}"
-                raise UnsupportedError(
-                    f"operator {kind} (node {node.name!r}) is not supported; export the model without it"
-                )
+                advice = operator_advice("", node.op_type, "export the model without it")
+                raise UnsupportedError(f"operator {kind} (node {node.name!r}) is not supported; {advice}")
 
     def _parse_array(self, tensor: onnx.TensorProto) -> tvm.runtime.Tensor:
         if not uses_external_data(tensor):

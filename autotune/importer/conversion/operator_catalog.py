@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.contributions import contributed
 from autotune.importer.conversion.frontend import import_graph
 from autotune.importer.fusion import scales, shape_moves, unchanged  # noqa: F401  # importing it fills the registry
 from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
@@ -23,14 +24,11 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     sequences,
     signals,
 )
-from autotune.importer.operators.classical import (  # noqa: F401  # as above
-    feature_ops,
-    linear_models,
-    tree_ensembles,
-)
 from autotune.importer.operators.contractions import cubic_grids, einsum, integer_products, reductions  # noqa: F401  # as above
 from autotune.importer.operators.dynamic import ordering, regions, scatters, sequence_values, suppression  # noqa: F401  # as above
 from autotune.importer.operators.whole_numbers import bits, casts, integer_arithmetic  # noqa: F401  # as above
+
+contributed("operators")  # loading it fills the registry, too
 
 __all__ = ["EXPANDED", "EXPANDED_LAST", "import_graph"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from onnx import ModelProto, ValueInfoProto, helper
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.frame.frame import Frame, HostStep, element
-from autotune.importer.conversion.host_strings import STRINGS, spec_of
 from autotune.importer.onnx_model.graph_edits import tidy
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.sequence_inputs import sequences_of
@@ -19,7 +19,33 @@ from schedules.vocabulary.errors import ModelError
 FRAME = "tune.frame"
 """Key of the metadata of a simplified model: its frame as JSON."""
 
+STRINGS = "object"
+"""NumPy's type of strings, as ``TensorSpec`` names it."""
+
 WHOLE = "sequences, strings or sizes that depend on data are dealt with around the whole model, which cannot be cut"
+
+
+def spec_of(value: ValueInfoProto) -> TensorSpec:
+    """Name, shape and type of a tensor of known shape."""
+    tensor = value.type.tensor_type
+    kind = STRINGS
+    if tensor.elem_type != TensorProto.STRING:
+        kind = str(np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+    return TensorSpec(value.name, tuple(int(dim.dim_value) for dim in tensor.shape.dim), kind)
+
+
+def has_strings(model: ModelProto) -> bool:
+    """Whether the main graph computes with strings."""
+    return TensorProto.STRING in Scope(model).types.values() or any(map(makes_strings, model.graph.node))
+
+
+def makes_strings(node: NodeProto) -> bool:
+    """Whether ``node`` is a LabelEncoder whose values are strings: ONNX infers no type for it."""
+    given = {attribute.name: attribute for attribute in node.attribute}
+    tensor = given.get("values_tensor")
+    return node.op_type == "LabelEncoder" and (
+        "values_strings" in given or (tensor is not None and tensor.t.data_type == TensorProto.STRING)
+    )
 
 
 def pack_outputs(model: ModelProto) -> list[HostStep]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager, ExitStack
 
+from autotune.contributions import contribution
 from autotune.host.machine import host_target, is_foreign, read_host
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.remote.fleet import FleetMeasurer
-from autotune.measure.remote.ray_machine import disconnect, open_machines
-from autotune.measure.remote.ray_worker import MeasurerOptions
 from autotune.measure.remote.remote_host import look_at
 from autotune.measure.remote.rpc_machine import RpcMachine, remote_target, warn_of_plain_text
 from autotune.measure.remote.rpc_session import parse_address, tracked
@@ -63,10 +62,10 @@ class Fleet(AbstractContextManager["Fleet"]):
 
 def _cluster(stack: ExitStack, options: Options) -> FleetMeasurer:
     assert options.cluster is not None
-    stack.callback(disconnect)
-    machines = open_machines(
-        options.cluster, options.threads, options.isa, MeasurerOptions(options.evaluator, options.seed)
-    )
+    ray = contribution("ray", f"--cluster {options.cluster}")
+    stack.callback(ray.disconnect)
+    measuring = ray.MeasurerOptions(options.evaluator, options.seed)
+    machines = ray.open_machines(options.cluster, options.threads, options.isa, measuring)
     names = ", ".join(f"{machine.origin.host} ({machine.origin.worker})" for machine in machines)
     logger.info("measuring on %s, all %s", names, machines[0].target.fingerprint)
     return stack.enter_context(FleetMeasurer(machines))

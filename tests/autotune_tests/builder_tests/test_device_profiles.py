@@ -2,12 +2,12 @@
 
 import pytest
 
-from autotune.backends.software.clock import ManualClock
-from autotune.backends.software.software_device import SoftwareDevice, Speeds
 from autotune.builder import device_profiles
 from autotune.builder.device_profiles import measured_links
 from autotune.graph.lanes import HOST, Lane
 from autotune.graph.placement import Link
+from tests.simulated.clock import ManualClock
+from tests.simulated.software_device import SoftwareDevice, Speeds
 
 LANE = Lane("sim:0", 2, 1, "sim:0")
 

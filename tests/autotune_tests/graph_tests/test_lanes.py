@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.graph.lanes import Lane, copy_lanes, coupled_lanes, cpu_lane, device_of, is_simulated, parse_lanes
+from autotune.graph.lanes import Lane, copy_lanes, coupled_lanes, cpu_lane, device_of, parse_lanes
 from schedules.vocabulary.errors import UsageError
 
 
@@ -57,25 +57,23 @@ def test_lanes_with_a_device_are_understood():
             device_of(text)
 
 
-def test_a_device_may_have_a_limit_and_is_told_from_a_simulated_one():
+def test_a_device_may_have_a_limit():
     assert coupled_lanes("cpu,cuda:0=4GB", 2)[1].limit_bytes == 4 * 10**9
-    assert coupled_lanes("cpu,sim:0=1.5MB", 2)[1].limit_bytes == 1_500_000
+    assert coupled_lanes("cpu,cuda:0=1.5MB", 2)[1].limit_bytes == 1_500_000
     assert coupled_lanes("cpu,cuda:0", 2)[1].limit_bytes == 0
-    assert device_of("cpu,sim") == "sim:0"
-    assert is_simulated("sim:0")
-    assert not is_simulated("cuda:0")
-    for text in ("sim:0", "cuda:0=4GB"):
-        with pytest.raises(UsageError, match=f"give cpu,{text}"):
-            device_of(text)
+    with pytest.raises(UsageError, match="give cpu,cuda:0=4GB"):
+        device_of("cuda:0=4GB")
+    with pytest.raises(UsageError, match="not understood"):
+        parse_lanes("cpu,sim:0", 2)
     with pytest.raises(UsageError, match="leaves the device no memory"):
         device_of("cpu,cuda:0=0GB")
 
 
 def test_a_device_has_an_engine_per_direction():
-    lanes = coupled_lanes("cpu,sim:0", 2)
+    lanes = coupled_lanes("cpu,cuda:0", 2)
     engines = copy_lanes(lanes)
     assert {way: (lane.name, lane.first, lane.copies) for way, lane in engines.items()} == {
-        ("", "sim:0"): ("sim:0 in", 3, True),
-        ("sim:0", ""): ("sim:0 out", 4, True),
+        ("", "cuda:0"): ("cuda:0 in", 3, True),
+        ("cuda:0", ""): ("cuda:0 out", 4, True),
     }
     assert copy_lanes(lanes[:1]) == {}

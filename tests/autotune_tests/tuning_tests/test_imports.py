@@ -22,6 +22,7 @@ from tests.autotune_tests.tiny import save_tiny
 from tests.autotune_tests.tuning_tests.test_fallback_partitions import FOREIGN, save_model
 from tests.models import save
 from tests.models.catalog import cached
+from tests.simulated.stand_in import stand_in
 
 Imports = Counter[tuple[str, ...]]
 
@@ -100,6 +101,7 @@ def test_each_segment_between_fallback_partitions_is_imported_once(tmp_path: Pat
 def test_a_model_and_its_subgraphs_are_imported_once_for_each_kind_of_lane(
     tmp_path: Path, imports: Imports, monkeypatch: pytest.MonkeyPatch, device: bool
 ) -> None:
+    stand_in(monkeypatch)
     if device:  # else they are bounds
         monkeypatch.setattr(CpuAndDevice, "costs", lambda *_: Costs(1.0, 1.0, 1.0, 1.0))
     tune(cached("tiny_wide_deep"), options(tmp_path, lanes="cpu,sim:0", device=device))

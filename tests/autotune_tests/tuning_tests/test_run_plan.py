@@ -16,6 +16,7 @@ from autotune.tuning import run_plan
 from autotune.tuning.run_plan import plan_run
 from schedules.target import Target
 from schedules.vocabulary.errors import UsageError
+from tests.simulated.stand_in import stand_in
 
 MODEL = [Path("m.onnx")]
 
@@ -132,7 +133,8 @@ def test_an_objective_and_its_streams_are_checked(given: dict[str, Any], message
         Options(**given)
 
 
-def test_a_simulated_device_is_beside_the_cpu() -> None:
+def test_a_simulated_device_is_beside_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch)
     plan = plan_run(MODEL, Options(lanes="cpu,sim:0", threads=2))
     assert plan.target == host_target(2)
     assert plan.options.target == replace(host_target(2), threads=1)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-
-from schedules import errors
+from vocabulary import errors
 
 
 def test_every_error_is_an_autotune_error_and_stands_in_the_tree() -> None:

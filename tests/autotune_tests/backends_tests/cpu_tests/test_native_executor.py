@@ -22,8 +22,8 @@ from autotune.graph.steps import CallJobs, LiveRows, Operand, Piece, Step, Steps
 from autotune.host.machine import thread_cpus
 from autotune.measure.output_check import aligned
 from schedules.vocabulary.errors import ArtifactError, RunError
-from tests.autotune_tests.backends_tests.software_tests.placed import sequential
 from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
+from tests.simulated.placed import sequential
 
 PATIENCE_S = 60.0
 DAGS = 1000
@@ -367,7 +367,7 @@ def test_jobs_of_rows_that_do_not_count_are_left_out(library, threads, inner, gr
     (whole,) = machine.run([x])
     for count in range(1, total + 1):
         machine.run([x])  # what jobs that are left out would have written over
-        (got,) = machine.run([x * 2.0], count)
+        (got,) = machine.run_live([x * 2.0], count)
         (fresh,) = machine.run([x * 2.0])
         job = np.arange(size)
         ran = job // inner % groups < -(-count // rows)

@@ -13,7 +13,6 @@ pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-comp
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cuda.cuda_backend import CudaBackend
-from autotune.backends.software.software_device import SoftwareDevice
 from autotune.builder.cpu_and_device import Costs, CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
 from autotune.importer.load import load_model
@@ -30,6 +29,7 @@ from schedules.target import Target
 from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.backends_tests.cuda_tests.test_emulated_models import run
 from tests.models.catalog import cached
+from tests.simulated.software_device import SoftwareDevice
 
 MODEL = "tiny_wide_deep"
 ARCH = "sm_90"

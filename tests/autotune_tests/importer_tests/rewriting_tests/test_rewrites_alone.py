@@ -18,15 +18,15 @@ from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import ENTRIES, Role
 from schedules.vocabulary.errors import ModelError
-from tests.autotune_tests.importer_tests import families
-from tests.autotune_tests.importer_tests.low_bits_tests import test_low_bit_operators
-from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
-from tests.autotune_tests.importer_tests.operators_tests import test_contrib_attention, test_contrib_ops
-from tests.autotune_tests.importer_tests.operators_tests.classical_tests import (
+from tests.autotune_tests.contrib_tests.classical_tests import (
     test_feature_ops,
     test_linear_models,
     test_tree_ensembles,
 )
+from tests.autotune_tests.importer_tests import families
+from tests.autotune_tests.importer_tests.low_bits_tests import test_low_bit_operators
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
+from tests.autotune_tests.importer_tests.operators_tests import test_contrib_attention, test_contrib_ops
 from tests.autotune_tests.importer_tests.rewriting_tests.alone import differs, has_own, outputs, rewritten_alone
 from tests.conformance.onnx_nodes.cases import node_cases
 from tests.conformance.onnx_nodes.trial import element_shapes

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotune.contributions import contributed
 from autotune.host.machine import host_target, read_host
 from autotune.measure.measurer import Origin
 from autotune.measure.remote import connect
@@ -30,7 +31,7 @@ class Machine:
 
 def opened(monkeypatch: pytest.MonkeyPatch, target: Target) -> Machine:
     machine = Machine(target)
-    monkeypatch.setattr(connect, "open_machines", lambda *_: [machine])
+    monkeypatch.setattr(contributed("ray"), "open_machines", lambda *_: [machine])
     return machine
 
 

@@ -1,0 +1,1 @@
+"""Contributions, each a distribution that an extra installs (``autotune/contributions.py``)."""

@@ -1,0 +1,79 @@
+"""Contributions: what only some users need, in ``autotune/contrib/``, each a distribution that an extra installs.
+
+The core never imports one. It asks for it by the name of an entry point, where a model or a command wants it.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from schedules.vocabulary.errors import AutotuneError, InstallError
+
+GROUP = "tune.contributions"
+"""The group of their entry points."""
+
+EXTRAS: Mapping[str, str] = {
+    "operators": "classical",
+    "strings": "strings",
+    "string_operators": "strings",
+    "metaschedule": "exchange",
+    "pack": "exchange",
+    "ray": "cluster",
+    "replay": "replay",
+}
+"""Entry point → the extra that installs it."""
+
+COMMANDS = ("pack", "replay")
+"""Entry points that are commands of ``tune``."""
+
+OPERATORS: Mapping[tuple[str, str], str] = {("", "TfIdfVectorizer"): "operators", ("ai.onnx.ml", ""): "operators"}
+"""Domain and kind of an operator, or domain alone → the entry point that fills the importer's registry with it."""
+
+
+@cache
+def _installed() -> Mapping[str, str]:
+    """Entry points by name, as the contributions that are there declare them: each ships its ``pyproject.toml``."""
+    import tomllib  # few sessions need it
+
+    found: dict[str, str] = {}
+    for project in sorted(Path(__file__).parent.glob("contrib/*/pyproject.toml")):
+        found |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
+    return found
+
+
+@cache
+def contributed(name: str) -> Any:
+    """Return what the entry point ``name`` holds; None if its contribution is not installed."""
+    place = _installed().get(name)
+    return None if place is None else pkgutil.resolve_name(place)
+
+
+def contribution(name: str, what: str, error: type[AutotuneError] = InstallError) -> Any:
+    """Return what the entry point ``name`` holds.
+
+    Args:
+        what: the thing that wants it, as the message begins.
+        error: the kind of error if the contribution is not installed.
+
+    Raises:
+        AutotuneError: ``error``, with the extra to install.
+    """
+    found = contributed(name)
+    if found is None:
+        raise error(f"{what} needs an extra that is not installed; run: {install(name)}")
+    return found
+
+
+def install(name: str) -> str:
+    """Return the command that installs the contribution of the entry point ``name``."""
+    return f"pip install 'tune-compiler[{EXTRAS[name]}]'"
+
+
+def operator_advice(domain: str, kind: str, advice: str) -> str:
+    """Return the command that installs an operator that is not installed; ``advice`` for any other."""
+    name = OPERATORS.get((domain, kind)) or OPERATORS.get((domain, ""))
+    return advice if name is None or contributed(name) is not None else f"run: {install(name)}"

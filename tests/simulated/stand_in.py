@@ -1,0 +1,36 @@
+"""``--lanes cpu,sim:0``: the simulated device as a lane, here and in the processes that verify an artifact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.backends.cpu.cpu_backend import CpuBackend
+from autotune.builder import isolated_session
+from autotune.graph import lanes
+from autotune.tuning import run_plan
+from tests.simulated.software_device import SoftwareDevice
+
+
+def stand_in(patch: pytest.MonkeyPatch) -> None:
+    """Let ``sim:0`` be a device whose target is one core of this CPU."""
+    resolve = run_plan._with_device
+
+    def with_device(options, device):
+        if not device.startswith("sim:"):
+            return resolve(options, device)
+        return replace(options, target=replace(run_plan.resolve_target(replace(options, target=None)), threads=1))
+
+    patch.setattr(lanes, "DEVICE_KINDS", ("cuda", "sim"))
+    patch.setattr(CpuBackend, "device", lambda _backend, lane, room: SoftwareDevice(lane.device, room))
+    patch.setattr(run_plan, "_with_device", with_device)
+    patch.setattr(isolated_session, "HANDLER", "tests.simulated.stand_in:SimulatedSessionHandler")
+
+
+class SimulatedSessionHandler(isolated_session.SessionHandler):
+    """Runs an artifact in a process in which ``sim:0`` is a device."""
+
+    def __init__(self, artifact):
+        super().__init__(artifact)
+        stand_in(pytest.MonkeyPatch())

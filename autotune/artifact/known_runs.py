@@ -27,7 +27,7 @@ from schedules.vocabulary.bounded import parsed_json
 from schedules.vocabulary.errors import ArtifactError, AutotuneError
 from tuning_logs.durable import write_file
 
-ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs", "vocabulary")
+ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 """Folders of this program's sources, beside each other."""
 
 UNIMPORTANT = ("target", "isa", "threads", "peer")

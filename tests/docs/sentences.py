@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("autotune", "search", "costmodels", "schedules", "tuning_logs", "vocabulary")
+PACKAGES = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 
 MOST_MEAN, MOST_P90 = 18.0, 28
 """Words per sentence of a page."""

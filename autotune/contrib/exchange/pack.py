@@ -32,7 +32,7 @@ from tuning_logs.durable import replacing
 from tuning_logs.exchange import export_log
 from tuning_logs.sql_store import TuningLog
 
-ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs", "vocabulary")
+ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 REFERENCE = "onnxruntime"
 """What the job's artifact is compared with."""
 EXTRAS = {"cuda": ("", "cuda"), "host": ("",)}

@@ -14,7 +14,7 @@ from schedules.vocabulary.errors import ArtifactError
 
 ALONE = """
 import sys
-sys.modules.update(dict.fromkeys(("autotune", "schedules", "search", "costmodels", "tuning_logs", "vocabulary")))
+sys.modules.update(dict.fromkeys(("autotune", "schedules", "search", "costmodels", "tuning_logs")))
 import numpy as np
 from plain_model import Model
 x = np.load("x.npy")

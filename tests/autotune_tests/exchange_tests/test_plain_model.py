@@ -16,7 +16,7 @@ from tests.autotune_tests.tiny import build_untuned
 
 ALONE = """
 import sys
-sys.modules.update(dict.fromkeys(("autotune", "schedules", "search", "costmodels", "tuning_logs", "vocabulary")))
+sys.modules.update(dict.fromkeys(("autotune", "schedules", "search", "costmodels", "tuning_logs")))
 import numpy as np
 from plain_model import Model
 np.savez("outputs.npz", **Model(".").run({"x": np.load("x.npy")}))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from vocabulary import errors
+
+from schedules.vocabulary import errors
 
 
 def test_every_error_is_an_autotune_error_and_stands_in_the_tree() -> None:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 BUILD := build/models
 PACKAGES := autotune search costmodels schedules tuning_logs
-FAST := tests/search_tests tests/costmodels_tests tests/tuning_logs_tests tests/autotune_tests/graph_tests tests/autotune_tests/contrib_tests/replay_tests
+FAST := tests/search_tests tests/costmodels_tests tests/tuning_logs_tests tests/autotune_tests/graph_tests
 ROUNDS ?= 200
 KILLS ?= 200
 MINUTES ?= 120
@@ -54,7 +54,7 @@ tune: $(STAMP) $(BUILD)/squeezenet.onnx  ## tune SqueezeNet (random weights) for
 test: $(STAMP)  ## every test but the slow ones
 	$(BIN)/python -m pytest -q -m 'not slow' -n $(WORKERS) --dist worksteal --durations=25
 
-test-fast: $(STAMP)  ## search, cost models, logs, graphs and replay, without slow and endurance tests
+test-fast: $(STAMP)  ## search, cost models, logs and graphs, without slow and endurance tests
 	$(BIN)/python -m pytest -q -m 'not slow and not endurance' $(FAST)
 
 test-slow: $(STAMP)  ## a fifth of the slow tests: make test-slow ROTATION=0 (to 4); fails when it takes GROUP_S seconds

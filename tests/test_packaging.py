@@ -23,6 +23,8 @@ WANTING = {
     "bench openvino": ("bench", "model.tuned", "--against", "openvino"),
     "postgres": ("log", "stats", "--log", "postgresql://nobody@localhost/none"),
     "cluster": ("run", "model.onnx", "--quiet", "--cluster", "local"),
+    "exchange": ("pack", "model.onnx"),
+    "replay": ("replay", "trace.npz"),
     "cuda": ("run", "model.onnx", "--quiet", "--target", GPU, "--no-device", "--out", "gpu.tuned"),
 }
 """Extra (and a word to tell two apart) → a command that needs it."""
@@ -102,6 +104,7 @@ def test_the_wheel_holds_what_is_needed_and_no_tests():
     ):
         assert name in names
     assert not [name for name in names if name.startswith(("tests/", "research/"))]
+    assert not [name for name in names if re.match(r"autotune/contrib/\w+/", name)]
 
 
 @pytest.mark.slow

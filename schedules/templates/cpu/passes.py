@@ -162,8 +162,8 @@ def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 def booleans_loaded(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Vectors of truth values as comparisons of the bytes that hold them.
 
-    ``StorageRewrite`` loads such vectors as bytes wherever all accesses of a buffer are vectors. It fails where a copy, a
-    choice or a logical operator reads them. A number made of them is right as it is.
+    ``StorageRewrite`` loads such vectors as bytes wherever all accesses of a buffer are vectors. It fails where a copy,
+    a choice or a logical operator reads them. A number made of them is right as it is.
     """
 
     def compared(node: tirx.Cast | TensorLoad) -> tirx.Expr:

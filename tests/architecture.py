@@ -72,7 +72,7 @@ BANNED_WORDS = frozenset(
 """Words that say nothing, and words of this project's past that nobody outside of it understands."""
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 

@@ -67,7 +67,8 @@ def test_recorded_seconds_are_of_slow_tests_that_exist():
     for name in recorded():
         path, _, function = name.partition("[")[0].partition("::")
         text = (ROOT / path).read_text()
-        assert "mark.slow" in text or "simplify" in path  # whose models bring their mark along
+        marks = ("mark.slow", "@sampled")  # what is sampled has a slow form
+        assert any(mark in text for mark in marks) or "simplify" in path  # whose models bring their mark along
         assert not function or f"def {function}(" in text
 
 

@@ -15,7 +15,7 @@ from tests.autotune_tests.importer_tests.operators_tests.dynamic_tests.test_open
 
 
 @pytest.mark.parametrize("by", ["scales", "sizes"])
-def test_images_of_an_open_number_are_padded_and_resized(tmp_path, case, by):
+def test_images_of_an_open_number_are_padded_and_resized(tmp_path, by):
     nodes = [
         NODE("Reshape", ["rows", "images"], ["small"]),
         NODE("Pad", ["small", "pads"], ["padded"]),

@@ -149,8 +149,8 @@ class Options:
         weights: name of a model's file without its suffix → how much one inference of it counts beside one of the other
             models of the run, 1 where it is not named; for runs of several models.
         precision: ``fp32``; ``bf16``: products of bf16 operands, added up in fp32; ``fp16``: likewise, on GPUs;
-            ``bf16:0,3``: these products only, numbered in the order of the imported graph; ``auto``: for every product what is faster, within ``accuracy``
-            (docs/precision.md).
+            ``bf16:0,3``: these products only, numbered in the order of the imported graph; ``auto``: for every product
+            what is faster, within ``accuracy`` (docs/precision.md).
         accuracy: with ``auto``, the largest error of the model's outputs, as a share of their root mean square; None is
             what OpenVINO's default precision costs on the same inputs.
         calibration: with ``auto``, the inputs that errors are measured on: an ``.npz`` file of arrays by input name, or

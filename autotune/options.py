@@ -149,9 +149,9 @@ class Options:
         inputs: input name → shape, for models that leave shapes open.
         weights: name of a model's file without its suffix → how much one inference of it counts beside one of the other
             models of the run, 1 where it is not named; for runs of several models.
-        precision: ``fp32``; ``bf16``: products of bf16 operands, added up in fp32; ``bf16:0,3``: these products only,
-            numbered in the order of the imported graph; ``auto``: for every product what is faster, within ``accuracy``
-            (docs/precision.md).
+        precision: ``fp32``; ``bf16``: products of bf16 operands, added up in fp32; ``fp16``: likewise, on GPUs;
+            ``bf16:0,3``: these products only, numbered in the order of the imported graph; ``auto``: for every product
+            what is faster, within ``accuracy`` (docs/precision.md).
         accuracy: with ``auto``, the largest error of the model's outputs, as a share of their root mean square; None is
             what OpenVINO's default precision costs on the same inputs.
         calibration: with ``auto``, the inputs that errors are measured on: an ``.npz`` file of arrays by input name, or
@@ -354,8 +354,8 @@ CONFLICTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (REMOTE, ("device target",), "other machines measure CPUs; 'tune pack' makes a job for a GPU elsewhere"),
     (REMOTE, ("fallback", "balanced", "auto", "generate"), "it is timed and compared on this machine"),
     (("streams",), (*LANES, *TARGETS), "streams divide the CPU's cores of this machine"),
-    (("auto",), (*LANES, *TARGETS, "generate"), "precisions are compared on all threads of this machine together"),
-    (("bf16",), ("device lane", "device target"), "bf16 is for CPUs"),
+    (("auto",), (*LANES, "processor", "absent", "generate"), "precisions are compared on one device of this machine"),
+    (("bf16",), ("device lane",), "a model on two devices is computed in fp32"),
     (("fallback",), ("numbers", "auto"), "products are numbered in the whole model, and a fallback cuts it"),
     (("fallback",), ("shapes", "balanced", "device lane", "generate"), "a part of an artifact has no parts of its own"),
     (("fallback",), ("device target", "absent"), "the whole is compared with ONNX Runtime on this machine's CPU"),

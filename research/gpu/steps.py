@@ -8,6 +8,8 @@ A step that succeeded is not repeated: a run that was stopped goes on with the n
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -89,13 +91,14 @@ def result(folder: Path, step: Step) -> dict[str, Any]:
 
 def _run(step: Step, seconds: float) -> dict[str, Any]:
     began = time.monotonic()
+    command = [sys.executable, *step.arguments]
     process = subprocess.Popen(
-        [sys.executable, *step.arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # with the workers that it started, which hold the device
         output, _ = process.communicate()
         output += f"\nstopped after {seconds:.0f} s"
     return {

@@ -77,7 +77,7 @@ PROVOCATIONS: Mapping[str, tuple[str, ...]] = {
         "run model.onnx --effort instant --budget 10s",
         "run model.onnx --threads 0",
         "run model.onnx --threads 100000",
-        "run model.onnx --precision fp16",
+        "run model.onnx --precision fp8",
         "run model.onnx --precision bf16:99 --effort instant",
         "run model.onnx --precision auto --lanes auto",
         "run model.onnx --precision auto --accuracy 2",

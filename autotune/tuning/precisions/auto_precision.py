@@ -21,6 +21,7 @@ from autotune.artifact.directory import read_tasks
 from autotune.artifact.manifest import annotate
 from autotune.artifact.precision_choice import PRECISION_CHOICE, PrecisionChoice, ProductChoice
 from autotune.builder.build_request import LATENCY
+from autotune.host.machine import read_host
 from autotune.importer.guarded_import import load_checked
 from autotune.importer.kernel_passes import inputs_of
 from autotune.options import BF16, FP32, Precision
@@ -132,7 +133,7 @@ class AutoPrecision:
         self._samples = len(feeds)
         if self._options.accuracy is not None:
             self._bound, self._bound_of = self._options.accuracy, "--accuracy"
-        elif (theirs := judge.of_openvino(self._target.threads)) is not None:
+        elif (theirs := judge.of_openvino(min(self._target.threads, read_host().usable_threads))) is not None:
             self._bound, self._bound_of = theirs, f"that of {DEFAULT_ENGINE}"
         else:
             self._bound, self._bound_of = judge.of_products(BF16), "that of bf16 operands in ONNX Runtime"

@@ -15,7 +15,7 @@ from autotune.runtime.model_timing import kernel_times
 from autotune.runtime.session import InferenceSession
 from schedules.task import Task
 
-ANCHORS = ("conv2d", "depthwise", "matmul")
+ANCHORS = ("conv2d", "depthwise", "matmul", "dense", "product")
 """In the names of kernels that hold a product, of whatever types."""
 
 
@@ -63,6 +63,8 @@ def product_times(fp32: Path, bf16: Path, feed: Mapping[str, Any] | None) -> tup
         if feed is None:
             return ()
         run = [kernel_times(InferenceSession(path), feed) for path in (fp32, bf16)]
+        if not all(run):  # kernels of a CUDA graph are not timed one by one
+            return ()
     times = []
     for number, (place, (long, short)) in enumerate(zip(found, pairs, strict=True)):
         if long.tuned_s is None or short.tuned_s is None:

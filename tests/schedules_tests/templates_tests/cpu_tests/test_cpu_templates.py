@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm_ffi
@@ -49,6 +51,14 @@ def test_the_right_template_claims_it(case: Case) -> None:
 @every_case
 def test_the_untuned_program_is_right(case: Case) -> None:
     assert check_config(case, BASELINE, WIDE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [4, 16, 64])
+@every_case
+def test_guesses_for_more_threads_than_this_machine_has_are_right(case: Case, threads: int) -> None:
+    target = replace(WIDE, threads=threads)
+    assert check_config(case, claim(case.func, target).space.initial[0], target)
 
 
 @every_case

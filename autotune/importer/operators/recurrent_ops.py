@@ -139,7 +139,7 @@ one kernel then: rows read R from there, and a step laid out is a dozen kernels.
 
 
 def in_one_kernel(node: Node) -> bool:
-    """Whether ``sequences`` takes it, without its lengths; large weights are folded once the model has its weights again."""
+    """Whether ``sequences`` takes it, without its lengths. Large weights are folded once the model has them again."""
     if node.kind == "RNN" or (node.kind == "GRU" and not node.attr("linear_before_reset", 0)):
         return False
     usual = not any(node.attr(name) for name in ("activations", "clip", "input_forget", "layout"))

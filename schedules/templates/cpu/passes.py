@@ -219,7 +219,7 @@ def vectorised(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 def _bound_in_one_loop(loop: tirx.For) -> tirx.For:
     """A vector as a loop if a variable of its body is bound to a call that has no vector form.
 
-    ``VectorizeLoop`` makes a loop of that binding alone, behind which the variable holds the last lane only. An index of
+    ``VectorizeLoop`` makes a loop of that binding alone, behind which the variable holds the last lane. An index of
     an extreme binds the number and its index, and fusion may put any operator in there.
     """
     if loop.kind != tirx.ForKind.VECTORIZED:

@@ -15,8 +15,8 @@ from autotune.importer.kernel_passes import inputs_of
 from autotune.importer.model_files.inline_weights import model_without_weights
 from autotune.importer.onnx_model.graph_walk import walk_nodes, walk_tensors
 from autotune.importer.onnx_model.guessed_shapes import BATCH, guessed_shapes
-from autotune.importer.onnx_model.input_shapes import assumed_text, shape_text
-from autotune.importer.onnx_model.shapes import is_fixed, is_known, true_inputs
+from autotune.importer.onnx_model.input_shapes import assumed_text
+from autotune.importer.onnx_model.shapes import is_fixed, is_known, shape_text, true_inputs
 from autotune.interface import TensorSpec
 from autotune.runtime.segmented_executor import open_onnxruntime
 from autotune.validation.verify import random_inputs

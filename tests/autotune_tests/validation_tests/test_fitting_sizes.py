@@ -36,7 +36,7 @@ def test_assumed_sizes_that_run_are_not_at_fault(tmp_path):
 
 
 def test_a_model_that_runs_with_no_size_names_the_option(tmp_path):
-    with pytest.raises(ModelError, match="'x' is batch x N.*--input NAME:SHAPE"):
+    with pytest.raises(ModelError, match=r"'x' is batch x N.*--input NAME:SHAPE"):
         fitting_inputs(written(framed(44), tmp_path))
 
 

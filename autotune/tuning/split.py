@@ -30,6 +30,7 @@ from autotune.tuning.portfolio import tune_portfolio
 from autotune.tuning.precisions.auto_precision import AutoPrecision
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, RunPlan
+from autotune.validation.fitting_sizes import fitting_inputs
 from schedules.vocabulary.errors import (
     AutotuneError,
     CompileError,
@@ -81,9 +82,35 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
     try:
         return _as_asked(measurers, job, observe, interrupted)
     except (CompileError, ModelError, VerificationError) as error:
-        repaired = _repaired(job, error, measurers)
+        if isinstance(error, ModelError) and (fitting := _fitting(job)) is not None:
+            return _tuned(measurers, fitting, observe, interrupted)
+        try:
+            repaired = _repaired(job, error, measurers)
+        except ModelError:  # nothing of it can be imported at the assumed sizes, though they are right
+            if (other := _fitting(job, others=True)) is None:
+                raise
+            return _tuned(measurers, other, observe, interrupted)
         logger.warning("%s; ONNX Runtime runs %s", error, ", ".join(repaired.operators))
     return _in_parts(measurers, job, repaired, observe, interrupted)
+
+
+def _fitting(job: PartJob, others: bool = False) -> PartJob | None:
+    """The job with sizes that ONNX Runtime runs, if it refuses the assumed ones; None if the sizes are not at fault.
+
+    Args:
+        others: whether it is to have other sizes than the assumed ones, even if these are not at fault.
+
+    Raises:
+        ModelError: if it runs no size that is tried.
+    """
+    options = job.options
+    if options.inputs or options.shapes or options.generate or importlib.util.find_spec("onnxruntime") is None:
+        return None
+    if (found := fitting_inputs(job.model, others)) is None:
+        return None
+    shapes, text = found
+    logger.warning("%s", text)
+    return replace(job, options=replace(options, inputs=shapes), imported=None)
 
 
 def _tuned_part(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result | None:

@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.validation.arithmetic.exact_conv import convolution
 from autotune.validation.arithmetic.quantised_operators import results, spelled
-from autotune.validation.exact_conv import convolution
 
 NOISE = "widened.noise"
 """Name of the factor of the random numbers: a 64-bit scalar, an input of models that quantise."""

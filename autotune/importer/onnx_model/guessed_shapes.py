@@ -28,6 +28,9 @@ BATCHES, IMAGES, SEQUENCES = "batch", "height|width|image|pixel", "seq|len|time|
 COUNTED = f"{IMAGES}|{SEQUENCES}|num|count|point|node|edge|vert|box|atom|row|channel"
 """Words in the name of a first size that is no batch. Heuristic: names of exporters' axes."""
 
+STATES = "state|hidden|memory|cell|^[hc]_?([0nx]|in)?$"
+"""Words in the name of an input that is a recurrent layer's state: (layers, batch, units). Heuristic: as above."""
+
 SIGNALS = "audio|wave|speech|signal|sound|pcm|sample|input_values"
 """Words in the name of an input of floats, or of its last size, if that counts samples. Heuristic: as above."""
 
@@ -51,6 +54,8 @@ def guessed_shape(value: ValueInfoProto, sizes: dict[str, int], length: int = LE
     guesses: Sequence[int] = IMAGE if len(dims) == len(IMAGE) else (BATCH, *[length] * len(dims))
     if len(dims) == len(IMAGE) and is_known(dims[3]) and dims[3].dim_value <= 4:
         guesses = (BATCH, IMAGE[2], IMAGE[3], 3)
+    if len(dims) == 3 and is_known(dims[0]) and is_known(dims[2]) and re.search(STATES, value.name.lower()):
+        guesses = (BATCH, BATCH, BATCH)  # only the batch of a state is open
     names = [dim_name(dim) for dim in dims]
     if names and _is_signal(value, names):
         if names[-1]:

@@ -187,13 +187,45 @@ def log_of_sum(node: Node, e: Emit) -> list[str] | None:
 
 @converts("ArgMax", "ArgMin")
 def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Relax's own, within the axis: of numbers none of which is beyond where its reduction starts, it finds −1."""
-    native = onnx_frontend._get_convert_map()[str(attrs["tvm_custom"]["kind"])].get_converter(opset)
-    found = bb.normalize(native(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}]))
-    shape = inputs[0].ty.shape  # type: ignore[union-attr]
-    last = int(shape[int(attrs.get("axis", 0)) % len(shape)]) - 1
-    held = bb.normalize(relax.op.maximum(found, relax.const(0, "int64")))
-    return bb.normalize(relax.op.minimum(held, relax.const(last, "int64")))
+    """The index of the extreme, as ONNX Runtime finds it: a first NaN is beyond all numbers, any other is none.
+
+    Relax starts from the largest finite number, finds −1 where nothing is beyond it, and prefers NaN to what is before.
+    """
+    x = inputs[0]
+    largest, last = str(attrs["tvm_custom"]["kind"]) == "ArgMax", bool(attrs.get("select_last_index", 0))
+    dtype = str(x.ty.dtype)  # type: ignore[union-attr]
+    is_float = dtype.startswith(("float", "bfloat"))
+    wide = "float32" if is_float and dtype != "float64" else dtype
+    best, worst = (tirx.max_value(wide), tirx.min_value(wide))
+    if is_float:
+        best, worst = tirx.const(np.inf, wide), tirx.const(-np.inf, wide)
+    best, worst = (best, worst) if largest else (worst, best)
+
+    def combine(ours: Any, theirs: Any) -> Any:
+        beyond = theirs[1] > ours[1] if largest else theirs[1] < ours[1]
+        before = theirs[0] > ours[0] if last else theirs[0] < ours[0]
+        takes = tirx.any(beyond, tirx.all(theirs[1] == ours[1], before))
+        return tirx.Select(takes, theirs[0], ours[0]), tirx.Select(takes, theirs[1], ours[1])
+
+    reducer = te.comm_reducer(combine, lambda index, _: (tirx.const(0, index), worst), name="place")
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        axis = int(attrs.get("axis", 0)) % len(data.shape)
+        keep = bool(attrs.get("keepdims", 1))
+        step = te.reduce_axis((0, data.shape[axis]), "r")
+        shape = [1 if i == axis else size for i, size in enumerate(data.shape) if keep or i != axis]
+
+        def pair(*at: Any) -> Any:
+            value = data(*at[:axis], step.var, *at[axis + keep :]).astype(wide)
+            if is_float:
+                beyond = tirx.Select(step.var.equal(0), best, worst)
+                value = tirx.Select(value <= tirx.const(np.inf, wide), value, beyond)
+            return reducer((step.var.astype("int64"), value), axis=step)
+
+        places, _ = te.compute(shape, pair, name="extreme")
+        return te.compute(shape, lambda *at: places(*at), name="place")
+
+    return bb.emit_te(compute, x, primfunc_name_hint=str(attrs["tvm_custom"]["kind"]).lower())
 
 
 @rewrites("Hardmax")

@@ -9,6 +9,7 @@ building it untuned.
 from __future__ import annotations
 
 import tempfile
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -37,6 +38,10 @@ MOST_RUNS = 64
 counts as wrong. Heuristic, not measured."""
 
 
+MOST_S = 240.0
+"""Seconds after which no further run of nodes is built; the rest counts as wrong then too. Heuristic, not measured."""
+
+
 def untuned_plan(program: Program, target: Target) -> Plan:
     """Every task of ``program`` as TVM lowers it."""
     choices = (Choice(task.key, BASELINE, None) for task in program.tasks)
@@ -61,7 +66,7 @@ class NumbersCheck(AbstractContextManager["NumbersCheck"]):
         self, model: ModelProto, path: Path, target: Target, measurer: MeasurementBackend, precision: str, seed: int
     ) -> None:
         self._path, self._target, self._measurer, self._precision = path, target, measurer, precision
-        self._runs = 0
+        self._runs, self._end = 0, time.monotonic() + MOST_S
         self._folder = tempfile.TemporaryDirectory(prefix="tune-wrong-nodes-")
         self._values = _values(model, seed)
 
@@ -75,8 +80,8 @@ class NumbersCheck(AbstractContextManager["NumbersCheck"]):
             AutotuneError: if it cannot be imported, built or run, or its outputs differ.
         """
         self._runs += 1
-        if self._runs > MOST_RUNS:
-            raise VerificationError("too many parts of the model are wrong to tell them apart")
+        if self._runs > MOST_RUNS or time.monotonic() > self._end:
+            raise VerificationError("too many or too large parts of the model are wrong to tell them apart")
         file = Path(self._folder.name) / f"part-{self._runs}.onnx"
         save_model(part, file)
         try:

@@ -205,6 +205,8 @@ def vectorised(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     For a target with RISC-V's vectors TVM would make each of them one of unknown length, of which tiles cannot be made;
     so it does not learn here that the target has them. LLVM does.
     """
+    whole = (tirx.For, _bound_in_one_loop)
+    mod = tvm.IRModule({name: tvm_ffi.structural_map(func, whole) for name, func in mod.functions.items()}, mod.attrs)
     targets = {name: func.attrs["target"] for name, func in mod.functions.items() if "target" in func.attrs}
     known = {name: target for name, target in targets.items() if "riscv64" in str(target.attrs.get("mtriple", ""))}
     plain = {name: tvm.target.Target({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}) for name in known}
@@ -212,6 +214,25 @@ def vectorised(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     apart = (tirx.For, _branches_apart)
     functions = {name: tvm_ffi.structural_map(func, apart) for name, func in made.functions.items()}
     return _with_targets(tvm.IRModule(functions, attrs=made.attrs), known)
+
+
+def _bound_in_one_loop(loop: tirx.For) -> tirx.For:
+    """A vector as a loop if a variable of its body is bound to a call that has no vector form.
+
+    ``VectorizeLoop`` makes a loop of that binding alone, behind which the variable holds the last lane. An index of
+    an extreme binds the number and its index, and fusion may put any operator in there.
+    """
+    if loop.kind != tirx.ForKind.VECTORIZED:
+        return loop
+    calls = (call for bind in nodes_below(loop.body, tirx.Bind) for call in nodes_below(bind.value, tvm.ir.Call))
+    if all(_has_vector_form(call) for call in calls):
+        return loop
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body, None, loop.annotations)
+
+
+def _has_vector_form(call: tvm.ir.Call) -> bool:
+    known = isinstance(call.op, tvm.ir.Op)
+    return known and (call.op.name == "tirx.reinterpret" or bool(call.op.get_attr("TVectorizable")))
 
 
 SCALAR = ".s"

@@ -45,6 +45,13 @@ def test_a_signal_has_a_second_of_samples(name, shape, expected):
     assert guessed_shape(value(name, shape), {}) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("state", (2, 1, 64)), ("h0", (2, 1, 64)), ("cn", (2, 1, 64)), ("x", (2, 128, 64))]
+)
+def test_only_the_batch_of_a_recurrent_state_is_open(name, expected):
+    assert guessed_shape(value(name, (2, None, 64)), {}) == expected
+
+
 def test_a_guess_keeps_to_what_is_known():
     sizes = {"length": 5}
     assert guessed_shape(value("x", ("batch", "length")), sizes) == (1, 5)

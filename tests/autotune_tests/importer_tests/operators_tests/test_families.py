@@ -183,6 +183,16 @@ def test_the_last_windows_of_lp_pools_are_of_zeros_too(p, tmp_path):
     assert wrong(cases, tmp_path, built=True) == []
 
 
+def test_the_index_of_an_extreme_passes_over_nan_but_a_first_one(tmp_path):
+    cases = []
+    for kind, axis, dtype in product(("ArgMax", "ArgMin"), (0, 1), (np.float16, np.float32, np.float64)):
+        for gaps in ([], [0, 8], [1], list(range(9))):
+            x = data(9, 9, dtype=dtype)
+            x[:, gaps], x[gaps, :] = np.nan, np.nan
+            cases.append(Case(kind, [x], [], 1, 13, {"axis": axis, "keepdims": axis}))
+    assert wrong(cases, tmp_path, built=True) == []
+
+
 def test_fp64_stays_fp64(tmp_path):
     cases = [Case(kind, [data(7, 9, dtype=np.float64)], [], 1, 18) for kind in FP64]
     assert wrong(cases, tmp_path, built=True, rtol=1e-9, atol=1e-10) == []

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import tvm
+from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
 
 from schedules.lower import BASELINE, claim, lower, tvm_target
@@ -94,3 +97,46 @@ def test_truth_values_are_numbers_in_vectors(truth: str, use: str, isa: str) -> 
     config = claim(func, target).space.initial[0]
     text = str(compiled(lower(func, config, target).mod["main"], "main", tvm_target(target)).mod.inspect_source("ll"))
     assert f"<{8 if isa == 'avx2' else 16} x float>" in text
+
+
+@pytest.mark.parametrize("kind", ["copy", "not", "choice"])
+def test_truth_values_between_two_vectors_may_be_read_by_any_operator(kind: str) -> None:
+    x = te.placeholder((4, 64), name="x")
+    bits = te.compute((64,), lambda i: x[0, i] > 0, name="bits")
+    read = {
+        "copy": lambda i, j: bits[j],
+        "not": lambda i, j: tirx.Not(bits[j]),
+        "choice": lambda i, j: tirx.Select(bits[j], x[i, j] > 1, x[i, j] < -1),
+    }[kind]
+    wide = te.compute((4, 64), read, name="wide")
+    y = te.compute((4, 64), lambda i, j: tirx.Select(wide[i, j], x[i, j], tirx.const(0.0)), name="y")
+    data = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    first = data[:1] > 0
+    chosen = {"copy": first, "not": ~first, "choice": np.where(first, data > 1, data < -1)}[kind]
+    np.testing.assert_array_equal(_ran(from_te(x, y), data), np.where(chosen, data, 0))
+
+
+@pytest.mark.parametrize("name", ["isnan", "erf"])
+def test_a_vector_of_pairs_with_a_call_without_vector_form_is_right_in_every_lane(name: str) -> None:
+    """TVM makes a loop of each half of such a pair, and reads the last lane's of both behind it."""
+    x = te.placeholder((7, 40), name="x")
+    made = {"isnan": lambda v: tirx.Select(tirx.isnan(v), tirx.const(-9.0), v), "erf": tirx.erf}[name]
+
+    def combine(a: Any, b: Any) -> Any:
+        return tuple(tirx.Select(b[1] > a[1], ours, theirs) for theirs, ours in zip(a, b, strict=True))
+
+    largest = te.comm_reducer(combine, lambda index, _: (tirx.const(0, index), tirx.const(-10.0)))
+    r = te.reduce_axis((0, 40))
+    place, _ = te.compute((7,), lambda i: largest((r.var, made(x[i, r])), axis=r), name="pair")
+    y = te.compute((7,), lambda i: place[i].astype("float32"), name="y")
+    data = np.random.default_rng(0).standard_normal((7, 40)).astype(np.float32)
+    np.testing.assert_array_equal(_ran(from_te(x, y), data), np.argmax(data, 1))
+
+
+def _ran(func: tirx.PrimFunc, data: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What the untuned build of ``func``, of fp32 to fp32, makes of ``data``."""
+    scheduled = lower(func, BASELINE, TARGET).mod["main"]
+    result = np.zeros([int(size) for size in func.params[-1].ty.shape], np.float32)
+    out = tvm.runtime.tensor(result)
+    compiled(scheduled, "main", tvm_target(TARGET))["main"](tvm.runtime.tensor(data), out)
+    return np.asarray(out.numpy())

@@ -1,0 +1,115 @@
+"""Sizes for the open inputs of a model that does not run with the assumed ones."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+from onnx import ValueInfoProto
+
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.kernel_passes import inputs_of
+from autotune.importer.model_files.inline_weights import model_without_weights
+from autotune.importer.onnx_model.graph_walk import walk_nodes, walk_tensors
+from autotune.importer.onnx_model.guessed_shapes import BATCH, guessed_shapes
+from autotune.importer.onnx_model.input_shapes import assumed_text
+from autotune.importer.onnx_model.shapes import is_fixed, is_known, shape_text, true_inputs
+from autotune.interface import TensorSpec
+from autotune.runtime.segmented_executor import open_onnxruntime
+from autotune.validation.verify import random_inputs
+from schedules.vocabulary.errors import AutotuneError, ModelError
+
+SIZES = (256, 512, 576, 1024, 160, 320, 640, 16_000, 480, 400, 224, 384, 192, 96, 48, 32, 16, 8, 4, 2, 1, 48_000)
+"""Sizes that are tried: windows of signals at 8 and 16 kHz, then sides of images, then short lengths. Heuristic."""
+
+MOST_HINTS = 16
+"""Constants of the model that are tried before ``SIZES``."""
+
+MOST_ELEMENTS = 1 << 22
+"""Elements of an input up to which sizes are tried."""
+
+MOST_S = 20.0
+"""Seconds after which no further size is tried. Heuristic, not measured."""
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def fitting_inputs(path: Path, others: bool = False) -> tuple[Shapes, str] | None:
+    """Return a shape of every input with which ONNX Runtime runs the model at ``path``, and the line that says so.
+
+    None if it runs the assumed sizes, so that they are not at fault, or if the model has no open size or cannot be
+    opened.
+
+    Args:
+        others: pass over the assumed sizes, and return None if no other runs.
+
+    Raises:
+        ModelError: if it runs none of the sizes that are tried; the line names the option to give.
+    """
+    model = model_without_weights(path)
+    values = true_inputs(model.graph) if model is not None else []
+    left = [value for value in values if not is_fixed(value.type.tensor_type)]
+    if model is None or not left or not all(value.type.tensor_type.HasField("shape") for value in values):
+        return None
+    try:
+        session = open_onnxruntime(path, 1, from_bytes=False)
+    except AutotuneError:
+        return None
+    end = time.monotonic() + MOST_S
+    assumed = guessed_shapes(values, {})
+    for number, shapes in enumerate(_candidates(model, values, assumed)):
+        if time.monotonic() > end:
+            break
+        if others and not number:
+            continue
+        try:
+            with third_party():
+                session.run(None, random_inputs(_specs(model, shapes), 0))
+        except ThirdPartyError:
+            continue
+        return (shapes, assumed_text(path.name, left, [shapes])) if number else None
+    if others:
+        return None
+    described = ", ".join(f"{value.name!r} is {shape_text(value.type.tensor_type.shape)}" for value in left)
+    raise ModelError(
+        f"{path.name}: ONNX Runtime runs it with none of the sizes that were tried for its open inputs ({described}); "
+        "give sizes that fit with --input NAME:SHAPE"
+    )
+
+
+def _candidates(model: onnx.ModelProto, values: Sequence[ValueInfoProto], assumed: Shapes) -> Iterator[Shapes]:
+    """The assumed shapes, then those with another size in place of every open one that is no batch."""
+    yield assumed
+    for size in dict.fromkeys((*_hints(model), *SIZES)):
+        shapes = {
+            value.name: tuple(
+                guess if is_known(dim) or guess == BATCH else size
+                for dim, guess in zip(value.type.tensor_type.shape.dim, assumed[value.name], strict=True)
+            )
+            for value in values
+        }
+        if shapes != assumed and all(math.prod(shape) <= MOST_ELEMENTS for shape in shapes.values()):
+            yield shapes
+
+
+def _hints(model: onnx.ModelProto) -> list[int]:
+    """Sizes that the model itself names: constants of its shapes, and windows of its convolutions."""
+    attributes = (each for node in walk_nodes(model.graph.node) for each in node.attribute)
+    named = [int(size) for each in attributes if each.name == "kernel_shape" for size in each.ints]
+    for tensor in walk_tensors(model):
+        if tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) <= 4:
+            named += [int(size) for size in onnx.numpy_helper.to_array(tensor).reshape(-1)]
+    return [size for size in dict.fromkeys(named) if 8 <= size <= max(SIZES)][:MOST_HINTS]
+
+
+def _specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> tuple[TensorSpec, ...]:
+    """The inputs with these shapes."""
+    fixed = onnx.ModelProto()
+    fixed.graph.input.extend(true_inputs(model.graph))
+    for value in fixed.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
+            dim.dim_value = size
+    return inputs_of(fixed)

@@ -1,0 +1,49 @@
+"""Open sizes that a model refuses are replaced by sizes that it runs with."""
+
+import pytest
+from onnx import TensorProto, helper
+
+import autotune
+from autotune.options import Options
+from autotune.validation.fitting_sizes import fitting_inputs
+from schedules.vocabulary.errors import ModelError
+from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
+
+
+def framed(size, batch="batch"):
+    """A model whose length must be ``size``, which a Reshape says."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["rows"], "rows"),
+        helper.make_node("Relu", ["rows"], ["y"], "bent"),
+    ]
+    model = model_of(nodes, [value("x", (batch, "N"))], ["y"], {})
+    shape = helper.make_tensor("shape", TensorProto.INT64, [3], [1, 4, size // 4])
+    model.graph.initializer.append(shape)
+    return model
+
+
+@pytest.mark.parametrize("size", [96, 256, 512, 576])
+def test_a_size_that_runs_is_found(size, tmp_path):
+    shapes, text = fitting_inputs(written(framed(size), tmp_path))
+    assert shapes == {"x": (1, size)}
+    assert f"--input x:1x{size}" in text
+
+
+def test_assumed_sizes_that_run_are_not_at_fault(tmp_path):
+    path = written(framed(128), tmp_path)
+    assert fitting_inputs(path) is None
+    assert fitting_inputs(path, others=True) is None
+
+
+def test_a_model_that_runs_with_no_size_names_the_option(tmp_path):
+    with pytest.raises(ModelError, match=r"'x' is batch x N.*--input NAME:SHAPE"):
+        fitting_inputs(written(framed(44), tmp_path))
+
+
+def test_a_run_takes_the_size_that_fits(tmp_path, caplog):
+    path = written(framed(576), tmp_path)
+    options = Options(effort="instant", out=tmp_path / "out", log=str(tmp_path / "log.db"))
+    result = autotune.tune(path, options)
+    assert result.verified is not None
+    assert result.verified.passed
+    assert "--input x:1x576" in caplog.text

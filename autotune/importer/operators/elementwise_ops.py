@@ -96,7 +96,13 @@ def thresholded(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Mul", "Div")
 def zero_times(node: Node, e: Emit) -> list[str] | None:
-    """0 · x and 0 ÷ x with a zero for every column: of one number TVM makes 0, even where x is infinite or NaN."""
+    """0 · x and 0 ÷ x with a zero for every column: of one number TVM makes 0, even where x is infinite or NaN.
+
+    x ÷ 0 is x · ∞, the same for every float; TVM refuses to divide by one number that is zero.
+    """
+    divisor = node.array(1) if node.kind == "Div" else None
+    if divisor is not None and divisor.size == 1 and not divisor and divisor.dtype.kind == "f":
+        return [e.op("Mul", node.input(0), e.const(np.copysign(divisor.dtype.type(np.inf), divisor)))]
     for index in (0, 1) if node.kind == "Mul" else (0,):
         value, shape = node.array(index), node.known_shape(1 - index) or ()
         if value is not None and value.size == 1 and not value and value.dtype.kind == "f" and shape[-1:] > (1,):

@@ -193,6 +193,14 @@ def test_the_index_of_an_extreme_passes_over_nan_but_a_first_one(tmp_path):
     assert wrong(cases, tmp_path, built=True) == []
 
 
+def test_floats_are_divided_by_zero(tmp_path):
+    cases = []
+    for dtype, zero, shape in product((np.float16, np.float32, np.float64), (0.0, -0.0), ((), (1,), (1, 1), (5,))):
+        x = np.array([[-2, -0.0, 0, np.inf, np.nan]], dtype)
+        cases.append(Case("Div", [x, np.full(shape, zero, dtype)], [1], 1, 14))
+    assert wrong(cases, tmp_path, built=True) == []
+
+
 def test_fp64_stays_fp64(tmp_path):
     cases = [Case(kind, [data(7, 9, dtype=np.float64)], [], 1, 18) for kind in FP64]
     assert wrong(cases, tmp_path, built=True, rtol=1e-9, atol=1e-10) == []

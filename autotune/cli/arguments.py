@@ -263,14 +263,8 @@ Inputs = Annotated[
         "one input, give one artifact for all.",
     ),
 ]
-Sizes = Annotated[
-    Path | None,
-    typer.Option(
-        "--sizes",
-        metavar="FILE.json",
-        help="How often which sizes are asked for, as session.sizes() returns it: sets of shapes and budgets follow.",
-    ),
-]
+SIZES = "How often which sizes are asked for, as session.sizes() returns it: sets of shapes and budgets follow."
+Sizes = Annotated[Path | None, typer.Option("--sizes", metavar="FILE.json", help=SIZES)]
 Log = Annotated[
     str | None,
     typer.Option(
@@ -483,7 +477,7 @@ def target_and_shapes(target: str, threads: int | None, inputs: list[str] | None
 
         sets = shape_sets(inputs)
     elif sizes:
-        from autotune.importer.onnx_model.traffic import read_traffic, sets_of  # loads onnx
+        from autotune.importer.traffic import read_traffic, sets_of  # loads onnx
 
         sets, shares = zip(*sets_of(read_traffic(sizes)), strict=True)
     return {

@@ -72,7 +72,9 @@ class Pace:
 
         self._process = psutil.Process()
         self._allowed = cpu_share * cpus
-        self._began, self._gone = time.monotonic(), (psutil.NoSuchProcess, psutil.AccessDenied)
+        self._gone = psutil.NoSuchProcess, psutil.AccessDenied
+        self._began, self._spent_before_s = time.monotonic(), 0.0
+        self._spent_before_s = self._spent_s()
 
     def __call__(self, event: Event | None = None) -> None:
         """Sleep as long as needed."""
@@ -85,7 +87,7 @@ class Pace:
                 total += sum(child.cpu_times()[:4])
             except self._gone:
                 continue
-        return float(total)
+        return float(total) - self._spent_before_s
 
 
 class BackgroundTuner:

@@ -68,7 +68,11 @@ def test_version_says_what_matters(answer):
         (["run", "m.onnx", "--trials", "many"], "--trials many: must be a whole number"),
         (["run", "m.onnx", "--trials=many"], "--trials=many: must be a whole number"),
         (["run", "m.onnx", "--trials", "-1"], "--trials -1: must be at least 0"),
-        (["run", "m.onnx", "--precision", "fp16"], "--precision fp16: unknown; choose fp32, bf16"),
+        (
+            ["run", "m.onnx", "--precision", "fp16"],
+            "--precision fp16: CPU kernels have no products of float16; choose bf16",
+        ),
+        (["run", "m.onnx", "--precision", "fp8"], "--precision fp8: unknown; "),
         (["run", "m.onnx", "--import-memory", "lots"], "--import-memory lots: not a size"),
         (["run", "m.onnx", "--until", "130%"], "--until 130%: not a percentage"),
         (["run", "m.onnx", "--input", "data"], "--input data:1x3x224x224"),

@@ -5,14 +5,13 @@ import os
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tvm.support import cc
 from tvm_ffi import libinfo
 
-from autotune.backends.cpu.linking import CORE, link_kernels
+from autotune.backends.cpu.linking import CORE
 from autotune.backends.cpu.native_executor import NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.graph.flat import Flat, FlatCall, Source, Use
@@ -34,16 +33,6 @@ LANE_SETS = (
     (cpu_lane(0, 2), cpu_lane(0, 1), cpu_lane(1, 1)),
     (cpu_lane(0, 1), cpu_lane(1, 2), cpu_lane(0, 3)),
 )
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fakes")
-    source = Path(__file__).with_name("fake_kernels.cc")
-    command = [cc.get_cc(), "-O2", "-std=c++17", "-fPIC", f"-I{libinfo.find_include_path()}", "-c", str(source)]
-    subprocess.run([*command, "-o", str(folder / "kernels.o")], check=True)
-    link_kernels({"fakes": folder / "kernels.o"}, folder / "fakes.so")
-    return NativeLibrary(folder / "fakes.so")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.validation import exact_conv
+from autotune.validation.arithmetic import exact_conv
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.widen import widen
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.importer.onnx_model.traffic import WORTH, read_traffic, sets_of
+from autotune.importer.traffic import WORTH, read_traffic, sets_of
 from schedules.vocabulary.errors import UsageError
 
 CALLS = st.lists(

@@ -52,6 +52,7 @@ def test_workspaces_are_given(library):
 
 def test_a_kernel_that_fails_is_named(library):
     x, y = arrays(np.random.default_rng(3))
+    x[0] = -1.0
     stepped = SteppedCalls(library)
     with stepped.attached(), pytest.raises(RunError, match="kernel touchy failed"):
         stepped.run(Step("touchy", (GIVEN, MADE)), [x.ctypes.data, y.ctypes.data])

@@ -1,0 +1,59 @@
+"""What executors share: what is not said otherwise is handed on to their parts."""
+
+import numpy as np
+
+from autotune.backends.executor import Executor
+
+
+class Part(Executor):
+    """Notes what it is told."""
+
+    def __init__(self, survives):
+        self.told, self._survives = [], survives
+
+    @property
+    def survives_fork(self):
+        return self._survives
+
+    def run(self, arrays):
+        self.told.append("run")
+        return [array + 1 for array in arrays]
+
+    def halt(self):
+        self.told.append("halt")
+
+    def resume(self):
+        self.told.append("resume")
+
+
+class Whole(Executor):
+    """Runs its parts one after the other."""
+
+    def __init__(self, *parts):
+        self._parts = parts
+
+    @property
+    def parts(self):
+        return self._parts
+
+    def run(self, arrays):
+        for part in self.parts:
+            arrays = part.run(arrays)
+        return list(arrays)
+
+
+def test_live_rows_are_no_more_than_a_hint():
+    (made,) = Whole(Part(True), Part(True)).run_live([np.zeros(3)], 2)
+    assert made.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_parts_are_cancelled_and_go_on():
+    parts = Part(True), Part(True)
+    Whole(*parts).cancel()
+    assert [part.told for part in parts] == [["halt", "resume"]] * 2
+
+
+def test_a_whole_survives_a_fork_if_all_parts_do():
+    assert Whole(Part(True), Part(True)).survives_fork
+    assert not Whole(Part(True), Part(False)).survives_fork
+    assert not Whole().survives_fork

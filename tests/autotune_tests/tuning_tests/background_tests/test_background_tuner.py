@@ -91,6 +91,16 @@ def test_a_model_that_is_cut_has_one_size(settings, monkeypatch, asked):
     assert kind_of(Path(settings.out)) == KERNELS
 
 
+def test_what_its_process_did_before_does_not_slow_it(monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    end = time.process_time() + 0.3  # of the CPU; a test process has spent much more
+    while time.process_time() < end:
+        pass
+    Pace(1.0, 1)()
+    assert max(slept) < 0.1
+
+
 def test_what_cannot_be_written_is_raised(settings, monkeypatch):
     def tune(*_):
         raise LogError("the disk is full")

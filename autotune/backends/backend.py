@@ -96,7 +96,7 @@ class Backend(Protocol):
         ...
 
     def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
-        """What ``artifact``, built for ``rows`` of the open size ``symbol``, may leave out when fewer count.
+        """Return the jobs that ``artifact``, built for ``rows`` of the open size ``symbol``, may leave out for fewer.
 
         Args:
             cases: calls to find it out with, as kernels read their inputs.

@@ -42,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class CallJobs:
-    """Which jobs of a call's parallel loop make which rows of an open size: job i those of group i // inner % groups.
+    """Jobs of a call's parallel loop, and the rows that each makes: job i those of group i // inner % groups.
 
     Attributes:
         count: jobs.
@@ -61,7 +61,7 @@ class CallJobs:
 
 @dataclass(frozen=True)
 class LiveRows:
-    """What of a program may be left out when only the first rows of an open size count.
+    """Jobs of a program that may be left out when only the first rows of an open size count.
 
     Attributes:
         symbol: the open size.

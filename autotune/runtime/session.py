@@ -233,7 +233,7 @@ class InferenceSession(OnnxRuntimeLike):
             return True
 
     def sizes(self) -> list[dict[str, Any]]:
-        """How often the model was called with which shapes, those most often first: ``tune run --sizes`` reads them.
+        """Return how often the model was called with which shapes, most often first; ``tune run --sizes`` reads them.
 
         Returns:
             For each, ``shapes`` (input → sizes) and ``count``; none of a model without open sizes. They are counted

@@ -7,6 +7,7 @@ have in common are measured once.
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +26,6 @@ from autotune.importer.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.interface import Interface, TensorSpec
 from autotune.options import BF16
-from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
@@ -33,7 +33,9 @@ from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.independence import live_rows, with_independence
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_outputs, complaint, random_inputs
-from schedules.vocabulary.errors import VerificationError
+from schedules.vocabulary.errors import AutotuneError, VerificationError
+
+logger = logging.getLogger(__name__)
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -103,14 +105,19 @@ class ShapeSets:
     def _live(
         self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface
     ) -> dict[int, LiveRows]:
-        """What every part may leave out for sizes between its own and the next smaller one's."""
-        made = {}
+        """Return by the number of a part what it may leave out for sizes below its own."""
+        left_out = {}
         for number, (artifact, own) in enumerate(zip(artifacts, shapes, strict=True)):
-            if interface.padded and artifact.frame is None and not artifact.caches:
-                found = live_rows(OneShapeExecutor(artifact, None), interface, own, self._options.seed)
-                if found is not None:
-                    made[number] = found
-        return made
+            if not interface.padded or artifact.frame is not None or artifact.caches:
+                continue
+            try:
+                rows = live_rows(artifact, interface, own, self._options.seed)
+            except AutotuneError as error:  # the part runs whole
+                logger.debug("%s: not known what may be left out: %s", artifact.path, error)
+                continue
+            if rows is not None:
+                left_out[number] = rows
+        return left_out
 
     def _reference(self, feed: Mapping[str, NDArray[Any]]) -> Reference:
         """The reference engine for inputs of these shapes."""

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.artifact.directory import Artifact
 from autotune.backends.executor import LiveCase
 from autotune.graph.steps import LiveRows
 from autotune.host.third_party import ThirdPartyError, third_party
@@ -145,22 +146,39 @@ def _may_split(interface: Interface, symbol: str, largest: Shapes, reference: Re
     )
 
 
-def live_rows(executor: OneShapeExecutor, interface: Interface, shapes: Shapes, seed: int) -> LiveRows | None:
-    """What a part for ``shapes`` may leave out for smaller sizes: along the open size where most of its time can go.
+def live_rows(artifact: Artifact, interface: Interface, shapes: Shapes, seed: int) -> LiveRows | None:
+    """Return the jobs that a part for ``shapes`` may leave out, along the open size where most of its time can go.
 
-    Args:
-        executor: runs the part.
+    None if nothing may be left out, or if leaving it out changes a result.
     """
-    best: tuple[float, LiveRows | None] = 0.0, None
+    executor = OneShapeExecutor(artifact, None)
+    most_s, chosen = 0.0, None
     sizes = interface.sizes(shapes) or {}
     for symbol in sorted(symbol for symbol in interface.padded if sizes[symbol] > 1):
         cases = _live_cases(executor, interface, symbol, shapes, seed)
-        found = executor.live_rows(symbol, sizes[symbol], cases) if cases else None
-        if found is not None:
-            times = executor.profile(cases[0].zeros)
-            saved = sum(seconds for (_, seconds), jobs in zip(times, found.calls, strict=True) if jobs.groups)
-            best = max(best, (saved, found), key=lambda each: each[0])
-    return best[1]
+        rows = executor.live_rows(symbol, sizes[symbol], cases) if cases else None
+        if rows is None or not _leaves_results(replace(artifact, live=rows), executor, interface, cases):
+            continue
+        times = executor.profile(cases[0].zeros)
+        saved_s = sum(seconds for (_, seconds), jobs in zip(times, rows.calls, strict=True) if jobs.groups)
+        if saved_s > most_s:
+            most_s, chosen = saved_s, rows
+    return chosen
+
+
+def _leaves_results(
+    artifact: Artifact, whole: OneShapeExecutor, interface: Interface, cases: Sequence[LiveCase]
+) -> bool:
+    """Whether ``artifact`` gives the results of ``whole`` although it leaves jobs out, whatever ran before."""
+    assert artifact.live is not None
+    few, symbol = OneShapeExecutor(artifact, None), artifact.live.symbol
+    for case in cases:
+        few.run([np.zeros_like(array) for array in case.zeros])  # other numbers lie everywhere now
+        left = _first(interface, few.run_live(case.zeros, case.live), symbol, 0, case.live)
+        if not _same(left, _first(interface, whole.run(case.zeros), symbol, 0, case.live)):
+            logger.debug("leaving out jobs of %s changes results; all run", symbol)
+            return False
+    return True
 
 
 def _live_cases(

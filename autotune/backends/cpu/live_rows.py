@@ -1,4 +1,4 @@
-"""Which jobs of a compiled program may be left out when only the first rows of an open size count: found by running it.
+"""Experiments that find the jobs that may be left out when only the first rows of an open size count.
 
 A program that was built for 64 rows computes 64 also if the call has 40. Its kernels run jobs, and mostly each makes
 some rows alone: then those of rows that do not count are left out (``core.h``), with the very kernels that were tuned.
@@ -7,10 +7,11 @@ some rows alone: then those of rows that do not count are left out (``core.h``),
              behind the first m rows of the inputs, and every other part changes
     jobs     the jobs that write a part are found by running some of them on memory that is filled before; all groups,
              one after the other, must make what the whole call makes, and each its own rows alone
-    zeros    a call that always runs whole, or whose live rows read others, gets zeros there: what an earlier run left
-             may be no number
+    zeros    where another call reads what was left out, it finds zeros: what an earlier run left there may be no
+             number, or an index that leads anywhere
 
-These are experiments. The model as a whole is compared with the reference engine at such sizes afterwards.
+These are experiments. Afterwards the program is run with jobs left out, and must give the results of a whole run
+(``validation/independence.py``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from autotune.backends.cpu.program_words import nbytes
 from autotune.backends.cpu.stepped_calls import EACH, SteppedCalls
 from autotune.backends.executor import Arrays, LiveCase
 from autotune.graph.steps import CallJobs, LiveRows, Operand, Step, Steps
-from autotune.host.dtypes import numpy_type
 from autotune.host.pages import paged
 
 Bytes = NDArray[np.uint8]
@@ -69,21 +69,18 @@ class _Memory:
 
 @dataclass
 class _Written:
-    """Where a call wrote, and what is known of it."""
+    """The place that a call wrote to."""
 
     number: int
     start: int
     end: int
-    follows: bool  # the open size, in all cases so far
-    needs_zeros: bool = False
 
 
 @dataclass
 class _Call:
-    """What the cases found out about a call."""
+    """The results of all cases for one call."""
 
     follows: bool = True
-    is_local: bool = True
     writers: set[int] = field(default_factory=set)
     jobs: CallJobs = WHOLE
 
@@ -96,7 +93,7 @@ def live_rows(
     rows: int,
     cases: Sequence[LiveCase],
 ) -> LiveRows | None:
-    """What may be left out of ``steps`` when fewer than ``rows`` of ``symbol`` count; None if nothing may.
+    """Return the jobs of ``steps`` that may be left out if fewer than ``rows`` of ``symbol`` count; None if none may.
 
     Args:
         weights: the program's, aligned.
@@ -113,7 +110,7 @@ def live_rows(
     with stepped.attached():
         for case in cases:
             _Experiment(stepped, steps, weights, rows, case, calls, known).run()
-    zeroed = {writer for call in calls if call.jobs.groups == 0 or not call.is_local for writer in call.writers}
+    zeroed = {writer for call in calls for writer in call.writers}
     made = []
     for number, (step, call) in enumerate(zip(steps.calls, calls, strict=True)):
         jobs = call.jobs if call.follows else WHOLE
@@ -154,11 +151,11 @@ class _Experiment:
             if call.follows and kind not in self._known:
                 self._known[kind] = self._jobs(step, operands, before)
             call.jobs = self._known[kind] if call.follows else WHOLE
-            self._note_readers(call, step, operands)
+            call.writers |= set(self._writers(step.operands[:-1]))
             start = step.operands[-1].index
             end = start + nbytes(step.operands[-1])
             self._written = [one for one in self._written if one.end <= start or end <= one.start]
-            self._written.append(_Written(number, start, end, call.follows))
+            self._written.append(_Written(number, start, end))
 
     def _run(self, step: Step, operands: Sequence[Bytes], jobs: Sequence[int] | None = None) -> None:
         self._stepped.run(step, [operand.ctypes.data for operand in operands], jobs)
@@ -170,43 +167,14 @@ class _Experiment:
         differs = (one.reshape(self._rows, -1) != other.reshape(self._rows, -1)).any(axis=1)
         return not differs[: self._live].any() and bool(differs[self._live :].all())
 
-    def _note_readers(self, call: _Call, step: Step, operands: Sequence[Bytes]) -> None:
-        """Which calls' results this one reads, and whether its live rows depend on the rows behind those."""
-        read = list(self._overlapping(step.operands[:-1]))
-        call.writers |= {written.number for written in read}
-        if not (call.is_local and call.jobs.groups):
-            return
-        dead = [written for written in read if written.follows and self._calls[written.number].jobs.groups]
-        changed = list(operands[:-1])
-        for number, operand in enumerate(step.operands[:-1]):
-            if operand.place == "arena" and any(_overlap(operand, written) for written in dead):
-                if numpy_type(operand.dtype).kind in "iub":
-                    call.is_local = False  # an index that is no index leads anywhere
-                    return
-                changed[number] = self._poisoned(operand, dead)
-        out = _filled(operands[-1].size, FILLS[0])
-        self._run(step, [*changed, out])
-        end = out.size // self._rows * self._live
-        call.is_local = bool(np.array_equal(out[:end], operands[-1][:end]))
-
-    def _overlapping(self, operands: Sequence[Operand]) -> Iterator[_Written]:
+    def _writers(self, operands: Sequence[Operand]) -> Iterator[int]:
+        """Numbers of the calls whose results these are."""
         for operand in operands:
             if operand.place == "arena":
-                yield from (written for written in self._written if _overlap(operand, written))
-
-    def _poisoned(self, operand: Operand, dead: Sequence[_Written]) -> Bytes:
-        """The operand with ones in every bit, no number, where jobs may be left out."""
-        view = self._zeros.view(operand, self._weights)
-        copy = paged(view.size)
-        copy[:] = view
-        for written in dead:
-            size = written.end - written.start
-            first = written.start + size // self._rows * self._live - operand.index
-            copy[max(0, first) : max(0, written.end - operand.index)] = 0xFF
-        return copy
+                yield from (written.number for written in self._written if _overlap(operand, written))
 
     def _jobs(self, step: Step, operands: Sequence[Bytes], before: Bytes) -> CallJobs:
-        """How the call's jobs are spread over rows, or ``WHOLE``."""
+        """Return how the call's jobs are spread over rows, or ``WHOLE``."""
         whole = operands[-1]
         again = paged(whole.size)
         again[:] = before
@@ -227,7 +195,7 @@ class _Probe:
         self._size = operands[-1].size
 
     def spread(self) -> CallJobs:
-        """How jobs are spread over rows as a few of them show; ``WHOLE`` if in no such way."""
+        """Return how jobs are spread over rows as a few of them show; ``WHOLE`` if in no such way."""
         count = self._count()
         first = self._touched([0])
         inner = next((d for d in range(1, count) if count % d == 0 and self._touched([d]) != first), 0)

@@ -16,9 +16,11 @@ from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of
 from autotune.cli.model_request import ModelRequest
 from autotune.importer.assumed_sets import assumed_sets
 from autotune.options import Options
+from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.tuning import tune as tuning
 from autotune.tuning.multi_shape import ShapeSets
 from autotune.tuning.run_plan import PartJob, part_options
+from autotune.validation.independence import live_rows
 from schedules.vocabulary.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import fake_device, interrupt_the_first_part
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
@@ -126,6 +128,21 @@ def test_jobs_of_a_length_and_of_a_batch_are_left_out(long):
         "length",
         "batch",
     ]
+
+
+def test_what_changes_results_is_not_left_out(long, monkeypatch):
+    composite = read_composite(long[1].artifact)
+    part = composite.parts[1]
+    artifact, shapes = replace(composite.open(part), live=None), part.shapes
+    assert live_rows(artifact, composite.interface, shapes, 0) == part.live
+    real = OneShapeExecutor.live_rows
+
+    def wrong(self, *arguments):
+        rows = real(self, *arguments)
+        return rows and replace(rows, calls=tuple(replace(jobs, rows=2 * jobs.rows) for jobs in rows.calls))
+
+    monkeypatch.setattr(OneShapeExecutor, "live_rows", wrong)  # each group is said to make twice the rows that it does
+    assert live_rows(artifact, composite.interface, shapes, 0) is None
 
 
 def test_what_is_left_out_of_a_length_shows_nothing(long):

@@ -43,11 +43,11 @@ def rows_of(library, steps, *lives):
 
 def test_jobs_of_single_rows_are_found(library):
     found = rows_of(library, chain("twice", "twice"))
-    assert found.calls == (CallJobs(SIZE, 1, SIZE, 1),) * 2
+    assert found.calls == (CallJobs(SIZE, 1, SIZE, 1, row_bytes=8), CallJobs(SIZE, 1, SIZE, 1))
     assert (found.symbol, found.rows) == ("batch", SIZE)
 
 
-def test_what_a_whole_call_reads_is_zeroed(library):
+def test_what_another_call_reads_is_zeroed(library):
     found = rows_of(library, chain("twice", "mix"))
     assert found.calls == (CallJobs(SIZE, 1, SIZE, 1, row_bytes=8), WHOLE)
 

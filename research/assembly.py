@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def line_of(found: Compared) -> str:
-    """What ``main`` prints about a family."""
+    """Return the lines that ``main`` prints about a family."""
     if not found.ratios:
         return f"{found.left} configs left to the compiler"
     built = " and ".join(f"{statistics.median(seconds) * 1e3:.0f}" for seconds in found.seconds)

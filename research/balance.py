@@ -23,7 +23,7 @@ from schedules.task import Task
 from tests.models.catalog import cached
 
 FLOP_PER_S, BYTES_PER_S = 100e9, 10e9
-"""Of one thread, for the weights. Guesses."""
+"""Speeds of one thread, for the weights. Guesses."""
 
 LEAST_S = 2e-6
 """Seconds on one thread below which a kernel is left to one."""

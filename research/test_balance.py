@@ -1,4 +1,4 @@
-"""What a number of threads makes of a number of jobs."""
+"""The share of its time that a thread works, for a number of jobs."""
 
 from __future__ import annotations
 

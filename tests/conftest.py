@@ -17,7 +17,7 @@ pytest_plugins = ["tests.rotation"]
 GOLDEN = Path(__file__).parent / "golden"
 
 KEPT = platformdirs.user_cache_path("tune-compiler-tests")
-"""Where code lies that tests compiled: all workers and later runs share it. A key covers compiler and sources."""
+"""The folder of code that tests compiled: all workers and later runs share it. A key covers compiler and sources."""
 
 ISA_FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f",), "amx": ("avx512f", "amx_tile", "amx_bf16")}
 """CPU features that a test marked with this instruction set needs."""

@@ -1,4 +1,4 @@
-"""What runs a program or an artifact: one protocol for CPU lanes, devices, shapes, segments and their streams."""
+"""One protocol for everything that runs a program or an artifact: lanes, devices, shapes, segments and streams."""
 
 from __future__ import annotations
 

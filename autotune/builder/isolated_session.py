@@ -103,7 +103,7 @@ class IsolatedSession(AbstractContextManager["IsolatedSession"]):
         return self._description.outputs
 
     def get_modelmeta(self) -> ModelMeta:
-        """Where the artifact comes from."""
+        """The provenance of the artifact."""
         return self._description.meta
 
     def run(self, output_names: Sequence[str] | None, feed: Arrays) -> list[NDArray[Any]]:

@@ -153,7 +153,7 @@ def export(
 
 
 def _databases() -> Any:
-    """What reads and writes MetaSchedule's databases."""
+    """Classes that read and write MetaSchedule's databases."""
     return contribution("metaschedule", f"--format {METASCHEDULE}")
 
 

@@ -55,7 +55,7 @@ class NodeArg:
 
 
 class Described(Protocol):
-    """What runs, as far as it is described."""
+    """The executor, as far as it is described."""
 
     @property
     def inputs(self) -> Sequence[Spec]:
@@ -69,7 +69,7 @@ class Described(Protocol):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Where it comes from."""
+        """Return the provenance of the artifact."""
         ...
 
 
@@ -79,7 +79,7 @@ class OnnxRuntimeLike(ABC):
     @property
     @abstractmethod
     def _described(self) -> Described:
-        """What the session runs."""
+        """The description of what the session runs."""
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in order."""
@@ -95,7 +95,7 @@ class OnnxRuntimeLike(ABC):
         return [NodeArg(spec) for spec in self._described.outputs]
 
     def get_modelmeta(self) -> ModelMeta:
-        """Where the artifact comes from."""
+        """The provenance of the artifact."""
         return meta_of(self._described.provenance)
 
     def get_providers(self) -> list[str]:

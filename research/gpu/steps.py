@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 KEPT_CHARACTERS = 20_000
-"""Of what a step prints, from its end."""
+"""Characters that are kept of a step's output, from its end."""
 
 LEAST_S = 10.0
 """A step that has less time left is not begun."""
@@ -41,7 +41,7 @@ class Step:
 
     @property
     def command(self) -> str:
-        """As a person types it."""
+        """Return the command as a person types it."""
         return "python " + " ".join(self.arguments)
 
 
@@ -67,7 +67,7 @@ STEPS = (
     ),
     *(_bench(model, "tf32") for model in ("resnet50", "encoder", "resnet50_b8", "encoder_b8")),
 )
-"""In the order of their worth."""
+"""The steps, the most valuable first."""
 
 
 def run_steps(folder: Path, seconds: float, steps: tuple[Step, ...] = STEPS) -> int:
@@ -84,7 +84,7 @@ def run_steps(folder: Path, seconds: float, steps: tuple[Step, ...] = STEPS) -> 
 
 
 def result(folder: Path, step: Step) -> dict[str, Any]:
-    """What a step left: ``code``, ``seconds`` and ``output``; empty if it was not run."""
+    """Return what a step left: ``code``, ``seconds`` and ``output``; empty if it was not run."""
     file = folder / f"{step.name}.json"
     return json.loads(file.read_text()) if file.exists() else {}
 

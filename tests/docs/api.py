@@ -48,7 +48,7 @@ def entry(name: str, thing: Any) -> str:
 
 
 def _members(thing: type) -> dict[str, Any]:
-    """What a class has of this project's, its bases' included."""
+    """Return the attributes of a class that are this project's, its bases' included."""
     ours = [base for base in reversed(thing.__mro__) if base.__module__.startswith("autotune.")]
     return {name: value for base in ours for name, value in vars(base).items()}
 

@@ -95,7 +95,7 @@ def chosen(tree: Mapping[str, str], count: int, seed: int) -> list[Fault]:
 
 
 def _nodes(module: ast.Module) -> Iterator[ast.AST]:
-    """What functions do: no signatures, messages or texts, whose faults no test need find."""
+    """The bodies of functions: no signatures, messages or texts, whose faults no test need find."""
     waiting: list[ast.AST] = [
         statement
         for function in ast.walk(module)

@@ -35,7 +35,7 @@ SCRATCH, OWN_ROWS = VECTOR_BYTES, VECTOR_BYTES + SCRATCH_BYTES
 
 
 class ProductText(ABC):
-    """What convolutions and matrix products have in common.
+    """The base of the templates of convolutions and matrix products.
 
     Attributes:
         data, result: bytes from one number to the next along each axis.

@@ -286,7 +286,7 @@ class Conv2dTemplate(NestedTemplate):
         return conv2d_nest(anchor, dict(config.items))
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """In AVX-512 or AVX2; of AMX tiles not at all."""
+        """Return the text for AVX-512 or AVX2; empty for AMX tiles."""
         if config.integer("algorithm") in BT:
             return WinogradAssembly(func, anchor, config, target, symbol).text()
         return "" if config.integer("algorithm") else super().assembly(func, anchor, config, target, symbol)

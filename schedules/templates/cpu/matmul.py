@@ -172,7 +172,7 @@ class MatmulTemplate(NestedTemplate):
         return matmul_nest(anchor, dict(config.items), _lanes(anchor), AHEAD)
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
-        """In AVX-512 or AVX2; of AMX tiles not at all."""
+        """Return the text for AVX-512 or AVX2; empty for AMX tiles."""
         return "" if chosen(config) else super().assembly(func, anchor, config, target, symbol)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:

@@ -76,7 +76,7 @@ def untuned(layer: Walk) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Thread:
-    """What one thread of a block works on; expressions of the kernel, but for ``tile`` and ``threads``.
+    """The work of one thread of a block; expressions of the kernel, but for ``tile`` and ``threads``.
 
     Attributes:
         threads: of the block; ``number`` of this one.

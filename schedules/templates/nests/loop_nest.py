@@ -22,7 +22,7 @@ from schedules.vocabulary.errors import check
 
 
 class Role(Enum):
-    """What a loop does."""
+    """The purpose of a loop."""
 
     JOB = "parallel"
     CHUNK = "chunk"
@@ -52,7 +52,7 @@ NARROWER, EARLIER = "narrower", "earlier"
 """The last tile of an axis that tiles do not divide: it has fewer numbers, or begins earlier and repeats some."""
 
 BEFORE, IN_JOBS = "before", "in jobs"
-"""Where an image gets its border: all rows before the first job, or each job's own rows."""
+"""The places where an image gets its border: all rows before the first job, or each job's own rows."""
 
 
 @dataclass(frozen=True)

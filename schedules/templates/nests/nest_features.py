@@ -1,4 +1,4 @@
-"""What a nest says about its speed before anything is measured: features and cycles of a space at once."""
+"""Features and cycles of a space at once, as they follow from the loops of its nests."""
 
 from __future__ import annotations
 

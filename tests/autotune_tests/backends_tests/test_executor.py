@@ -1,4 +1,4 @@
-"""What executors share: what is not said otherwise is handed on to their parts."""
+"""Executors hand on to their parts what they do not do themselves."""
 
 import numpy as np
 

@@ -40,7 +40,7 @@ def model(tmp_path):
 
 @pytest.fixture
 def latencies_ms():
-    """What timing a whole model says, in turn; when all is said, that everything is equally fast."""
+    """The answers of timing a whole model, in turn; equally fast once they are used up."""
     return []
 
 

@@ -79,12 +79,13 @@ sanitize: $(STAMP)  ## the core of sessions and C libraries under address, undef
 soak: $(STAMP)  ## runs, resumes and sessions while disk, memory and clock misbehave: make soak MINUTES=120
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-check: $(STAMP)  ## ruff (lint and format), mypy --strict, stamps of the pages' figures, and sentences that are too long
+check: $(STAMP)  ## ruff (lint and format), mypy --strict, stamps of the pages' figures, sentences that are too long, and imports of the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tests.evidence check
 	$(BIN)/python -m tests.docs sentences
 	$(BIN)/mypy --strict $(addprefix -p ,$(PACKAGES))
+	@said=$$($(BIN)/python -m pytest --collect-only --quiet --numprocesses 0) || { echo "$$said" | tail -40; exit 1; }
 
 conformance: $(STAMP)  ## ONNX's node suite, some minutes; rewrites docs/conformance.md
 	rm -f build/conformance.jsonl

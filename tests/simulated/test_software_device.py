@@ -10,10 +10,10 @@ from autotune.graph.lanes import HOST, cpu_lane
 from autotune.graph.placement import Link
 from autotune.graph.steps import Piece
 from schedules.vocabulary.errors import RunError
+from tests.autotune_tests.backends_tests.cpu_tests.conftest import library
 from tests.autotune_tests.backends_tests.cpu_tests.test_native_executor import (
     PATIENCE_S,
     equal,
-    library,
     random_pieces,
     tensor,
     within,

@@ -58,6 +58,7 @@ class Part:
         threads: that its kernels were tuned for; 0 where ONNX Runtime runs it.
         source: what it is opened from; None where ONNX Runtime runs it.
         live: what may be left out for smaller sizes than its own.
+        latency_ms: median that was measured when its kernels were tuned; None if it was not.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class Part:
     threads: int = 0
     source: Source | None = field(default=None, compare=False)
     live: LiveRows | None = None
+    latency_ms: float | None = None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -180,7 +182,9 @@ def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
     own = source.manifest
     inputs, outputs = (decode(tuple[OpenSpec, ...], own[field]) for field in ("inputs", "outputs"))
     live = decode(LiveRows, data["live"]) if data.get("live") else None
-    return Part(place, KERNELS, inputs, outputs, (), numbers, int(own["target"]["threads"]), source, live)
+    latency_ms = own["provenance"].get("latency_ms", {}).get("tuned")
+    timed = float(latency_ms) if latency_ms else None
+    return Part(place, KERNELS, inputs, outputs, (), numbers, int(own["target"]["threads"]), source, live, timed)
 
 
 def _check_values(composite: Composite) -> None:

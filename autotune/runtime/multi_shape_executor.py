@@ -1,15 +1,17 @@
 """Running an artifact of several sets of input shapes.
 
 A call goes to the part of its very shapes. Else it goes to the smallest part that it fits into with zeros behind the
-end, along sizes where that is known to be right; kernels leave out what the zeros would yield. Else it is made in
-several calls. Else it is refused, and the message says which option to add.
+end, along sizes where that is known to be right; kernels leave out what the zeros would yield. Where no part is large
+enough, or the measured latencies of smaller ones promise much less time, it is made in several calls. Else it is
+refused, and the message says which option to add.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +24,30 @@ from schedules.vocabulary.errors import UsageError
 
 Shapes = tuple[tuple[int, ...], ...]
 """Shapes of all inputs, in order."""
+
+PIECES_GAIN = 0.7
+"""Largest share of a padded call's predicted time at which several smaller calls are made instead. Parts are timed in
+different minutes, so less is no sure gain: five sentences of 60 tokens take 0.5 of the time of a padded 8 × 128.
+Heuristic."""
+
+MOST_KNOWN = 4096
+"""Shapes of calls whose way is remembered, half a kilobyte each."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to make a call.
+
+    Attributes:
+        cost: predicted milliseconds; 0 where some part has no measured latency.
+        part: what runs it padded; None if it is cut into pieces.
+        symbol, size: the open size along which it is cut, and how large a piece is.
+    """
+
+    cost: float
+    part: Part | None
+    symbol: str = ""
+    size: int = 0
 
 
 class MultiShapeExecutor(LazyExecutor):
@@ -46,6 +72,8 @@ class MultiShapeExecutor(LazyExecutor):
         self.inputs, self.outputs = self._interface.inputs, self._interface.outputs
         self.provenance = artifact.provenance
         self._by_shapes = {self._in_order(part): part for part in self._parts}
+        self._timed = all(part.latency_ms is not None for part in self._parts)
+        self._known: dict[Shapes, tuple[dict[str, int], _Way]] = {}
         first = self._executor(self._parts[0])
         self.threads = first.threads
         self.lanes = first.lanes
@@ -61,35 +89,31 @@ class MultiShapeExecutor(LazyExecutor):
         part = self._by_shapes.get(shapes)
         if part is not None:
             return self._executor(part).run(arrays)
-        sizes = self._interface.sizes(self._by_name(shapes))
-        if sizes is None:
-            raise UsageError(self._refusal(shapes))
-        part = self._larger(sizes)
-        if part is not None:
-            return self._padded(part, arrays, sizes)
-        place = self._split_at(sizes)
-        if place is not None and self._serves(sizes):
-            return self._in_pieces(arrays, sizes, *place)
-        raise UsageError(self._refusal(shapes))
+        sizes, way = self._led(shapes)
+        return self._in_pieces(arrays, sizes, way) if way.part is None else self._padded(way.part, arrays, sizes)
 
     def check(self, arrays: Arrays) -> None:
         """Implement ``Executor.check``."""
         shapes = _shapes(arrays)
         if shapes not in self._by_shapes:
-            sizes = self._interface.sizes(self._by_name(shapes))
-            if sizes is None or not self._serves(sizes):
-                raise UsageError(self._refusal(shapes))
+            self._led(shapes)
 
-    def _serves(self, sizes: Mapping[str, int]) -> bool:
-        """Whether a call of these sizes can be made, in one or in several."""
-        if self._larger(sizes) is not None:
-            return True
-        place = self._split_at(sizes)
-        if place is None:
-            return False
-        symbol, size = place
-        rest = sizes[symbol] % size
-        return rest == 0 or self._serves({**sizes, symbol: rest})
+    def _led(self, shapes: Shapes) -> tuple[dict[str, int], _Way]:
+        """The open sizes of a call, and the way that it takes.
+
+        Raises:
+            UsageError: if there is none.
+        """
+        known = self._known.get(shapes)
+        if known is None:
+            sizes = self._interface.sizes(self._by_name(shapes))
+            way = None if sizes is None else self._way(sizes)
+            if sizes is None or way is None:
+                raise UsageError(self._refusal(shapes))
+            known = sizes, way
+            if len(self._known) < MOST_KNOWN:
+                self._known[shapes] = known
+        return known
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """Implement ``Executor.profile``, of the part for these very shapes."""
@@ -118,16 +142,50 @@ class MultiShapeExecutor(LazyExecutor):
             raise UsageError(self._refusal(shapes))
         return part
 
+    def _way(self, sizes: Mapping[str, int]) -> _Way | None:
+        """The way to make a call of ``sizes`` that is predicted to take least; None if there is none.
+
+        Where latencies are not known, a call is cut only if no part is large enough, and into few pieces.
+        """
+        part, pieces = self._larger(sizes), next(self._pieces(sizes), None)
+        if self._timed:
+            pieces = min(self._pieces(sizes), key=lambda way: way.cost, default=None)
+        if part is None:
+            return pieces
+        cost = self._cost(part, sizes)
+        gains = self._timed and pieces is not None and pieces.cost < PIECES_GAIN * cost
+        return pieces if gains else _Way(cost, part)
+
+    def _pieces(self, sizes: Mapping[str, int]) -> Iterator[_Way]:
+        """The ways to cut a call, large pieces first."""
+        for symbol in sorted(self._interface.split & set(sizes)):
+            for size in sorted({self._sizes(part)[symbol] for part in self._parts}, reverse=True):
+                piece = {**sizes, symbol: size}
+                part = self._larger(piece) if size < sizes[symbol] else None
+                if part is None:
+                    continue
+                count, rest = divmod(sizes[symbol], size)
+                last = self._way({**sizes, symbol: rest}) if rest else _Way(0.0, part)
+                if last is not None:
+                    yield _Way(count * self._cost(part, piece) + last.cost, None, symbol, size)
+
     def _larger(self, sizes: Mapping[str, int]) -> Part | None:
         """The part that ``sizes`` fit into with padding and that computes least, by elements of all inputs."""
 
         def computed(part: Part) -> tuple[float, int]:
             elements = sum(map(math.prod, part.shapes.values()))
-            live = 0 if part.live is None else sizes[part.live.symbol]
-            return elements * (live / part.live.rows if part.live else 1), elements
+            return elements * self._live_share(part, sizes), elements
 
         fitting = [part for part in self._parts if self._fits(self._sizes(part), sizes)]
         return min(fitting, key=computed, default=None)
+
+    def _cost(self, part: Part, sizes: Mapping[str, int]) -> float:
+        """See ``_Way.cost``, of ``part`` with as few rows as ``sizes`` has."""
+        return (part.latency_ms or 0.0) * self._live_share(part, sizes) if self._timed else 0.0
+
+    @staticmethod
+    def _live_share(part: Part, sizes: Mapping[str, int]) -> float:
+        return 1.0 if part.live is None else sizes[part.live.symbol] / part.live.rows
 
     def _fits(self, there: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         padded = self._interface.padded
@@ -148,15 +206,8 @@ class MultiShapeExecutor(LazyExecutor):
             made.append(np.ascontiguousarray(array[tuple(slice(size) for size in shape)]))
         return made
 
-    def _split_at(self, sizes: Mapping[str, int]) -> tuple[str, int] | None:
-        """Where to split: behind the largest size that some part has, or is padded to, and that is not too large."""
-        for symbol in sorted(self._interface.split & set(sizes)):
-            for size in sorted({self._sizes(part)[symbol] for part in self._parts}, reverse=True):
-                if size < sizes[symbol] and self._larger({**sizes, symbol: size}) is not None:
-                    return symbol, size
-        return None
-
-    def _in_pieces(self, arrays: Arrays, sizes: Mapping[str, int], symbol: str, size: int) -> list[Array]:
+    def _in_pieces(self, arrays: Arrays, sizes: Mapping[str, int], way: _Way) -> list[Array]:
+        symbol, size = way.symbol, way.size
         axes = self._interface.axes(symbol)
         along = [axes.get(spec.name, []) for spec in self.inputs]
         starts = range(0, sizes[symbol], size)

@@ -1,5 +1,7 @@
 """Calls of any sizes: to the part that fits, padded, in pieces, or refused with what to add."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -21,29 +23,59 @@ def executor(built):
 
 
 @pytest.fixture
-def called(executor, monkeypatch):
-    """Rows of every call of kernels."""
-    seen = []
-    real = executor._executor
+def spied(monkeypatch):
+    """Make an executor note the rows of every call of kernels."""
 
-    def spy(part):
-        seen.append(part.shapes["rows"][0])
-        return real(part)
+    def spy_on(executor):
+        seen, real = [], executor._executor
 
-    monkeypatch.setattr(executor, "_executor", spy)
-    return seen
+        def spy(part):
+            seen.append(part.shapes["rows"][0])
+            return real(part)
+
+        monkeypatch.setattr(executor, "_executor", spy)
+        return seen
+
+    return spy_on
 
 
 @pytest.mark.parametrize(
     ("count", "parts"), [(1, [1]), (8, [8]), (5, [8]), (9, [8, 1]), (20, [8, 8, 8]), (17, [8, 8, 1])]
 )
-def test_a_call_goes_to_the_parts_that_fit(built, executor, called, count, parts):
+def test_a_call_goes_to_the_parts_that_fit(built, executor, spied, count, parts):
+    called = spied(executor)
     feed = rows(count)
     expected = onnxruntime.InferenceSession(str(built.model), providers=["CPUExecutionProvider"]).run(None, feed)
     (got,) = executor.run([feed["rows"]])
     assert got.shape == expected[0].shape
     np.testing.assert_allclose(got, expected[0], rtol=1e-3, atol=1e-5)
     assert called == parts
+
+
+@pytest.mark.parametrize(
+    ("latencies_ms", "count", "parts"),
+    [
+        ([1.0, 6.0], 5, [8]),  # about as long either way
+        ([1.0, 2.0], 5, [8]),
+        ([1.0, 6.0], 21, [8, 8, 8]),
+        ([1.0, 20.0], 5, [1] * 5),
+        ([1.0, 20.0], 10, [1] * 10),
+        ([1.0, 20.0], 8, [8]),  # a part of its very shapes
+        ([None, 20.0], 5, [8]),
+        ([None, 20.0], 20, [8, 8, 8]),
+    ],
+)
+def test_a_call_is_cut_where_latencies_promise_much_less_time(built, spied, latencies_ms, count, parts):
+    composite = read_composite(built.artifact)
+    timed = zip(composite.parts, latencies_ms, strict=True)
+    composite = replace(composite, parts=tuple(replace(part, live=None, latency_ms=ms) for part, ms in timed))
+    executor = MultiShapeExecutor(composite, None)
+    seen = spied(executor)
+    feed = rows(count)
+    (expected,) = onnxruntime.InferenceSession(str(built.model), providers=["CPUExecutionProvider"]).run(None, feed)
+    for _ in range(2):  # the second call goes the way that is remembered
+        np.testing.assert_allclose(executor.run([feed["rows"]])[0], expected, rtol=1e-3, atol=1e-5)
+    assert seen == 2 * parts
 
 
 @pytest.mark.parametrize("array", [np.zeros((3, 25), np.float32), np.zeros((24,), np.float32)])

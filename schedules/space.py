@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -67,6 +67,7 @@ class Space:
             best config take: above 1 by an algorithm with fewer of them, without which a roofline bound would call a
             Winograd kernel faster than the machine; below 1 where no micro-kernel reaches the peak.
         extents: of the task's loops, spatial ones first, then those of sums: what tells tasks of one template apart.
+        job_rows: knob that says how many rows of its first loop a job makes; empty where jobs are cut in another way.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Space:
     seeds: tuple[Config, ...] = ()
     saving: float = 1.0
     extents: tuple[int, ...] = ()
+    job_rows: str = ""
 
     @property
     def identity(self) -> str:
@@ -166,6 +168,28 @@ class Space:
             return bool(self.allowed(self.row(config)[None, :])[0])
         except UsageError:
             return False
+
+    def with_small_jobs(self, most: int) -> Space:
+        """Return the space of the configs whose jobs make at most ``most`` rows; the space itself if it has none.
+
+        Initial configs keep their other knobs.
+        """
+        knob = next((knob for knob in self.knobs if knob.name == self.job_rows), None)
+        small = () if knob is None else tuple(rows for rows in knob.choices if isinstance(rows, int) and rows <= most)
+        knobs = tuple(replace(other, choices=small) if other is knob and small else other for other in self.knobs)
+        cut = replace(self, knobs=knobs)
+
+        def shrunk(config: Config) -> Iterator[Config]:
+            for rows in sorted(small, reverse=True):
+                values = {**dict(config.items), self.job_rows: rows}
+                smaller = config if config[self.job_rows] in small else Config(config.space, tuple(values.items()))
+                if cut.contains(smaller):
+                    yield smaller
+                    return
+
+        initial = tuple(dict.fromkeys(itertools.chain.from_iterable(map(shrunk, self.initial))))
+        seeds = tuple(dict.fromkeys(itertools.chain.from_iterable(map(shrunk, self.seeds))))
+        return replace(cut, initial=initial, seeds=seeds) if initial else self
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Config]:
         """Up to ``count`` configs, distinct in an enumerated space, drawn uniformly."""

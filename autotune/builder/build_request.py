@@ -30,10 +30,13 @@ class ImportedModel:
     """One ONNX file with the shapes and the precision of its options, imported once for each kind of target.
 
     It keeps the programs with their weights. All numbers of threads share an import: they differ in spaces only.
+
+    Args:
+        open_rows: whether calls may have fewer rows than the shapes, as ``Spaces`` takes it.
     """
 
-    def __init__(self, path: Path, options: Options) -> None:
-        self.path, self._options = path, options
+    def __init__(self, path: Path, options: Options, open_rows: bool = False) -> None:
+        self.path, self._options, self._open_rows = path, options, open_rows
         self._known: dict[Target, tuple[onnx.ModelProto, Program, int]] = {}
 
     def for_target(self, target: Target) -> tuple[onnx.ModelProto, Program]:
@@ -46,8 +49,10 @@ class ImportedModel:
         if kind not in self._known:
             options = self._options
             precision, generates = Precision.parse(options.precision), options.generate is not None
-            imported = import_model(self.path, options.inputs, target, precision=precision, generates=generates)
-            self._known[kind] = (*imported, target.threads)
+            model, program = import_model(self.path, options.inputs, target, precision=precision, generates=generates)
+            if self._open_rows:
+                program = for_threads(replace(program, open_rows=True), target)
+            self._known[kind] = model, program, target.threads
         model, program, threads = self._known[kind]
         return model, program if threads == target.threads else for_threads(program, target)
 

@@ -59,7 +59,8 @@ class ShapeSets:
         places = (folder / f"part-{number}" for number in itertools.count())
         shares = self._options.shares or [1 / len(self._sets)] * len(self._sets)
         for shapes, share in zip(self._sets, shares, strict=True):
-            imported = ImportedModel(self._model, replace(self._options, inputs=shapes))
+            of_set = replace(self._options, inputs=shapes)
+            imported = ImportedModel(self._model, of_set, open_rows=len(self._sets) > 1)
             for threads, place in zip(self._counts, places, strict=False):
                 earlier = None if self._before is None else _part_for(self._before, threads, shapes)
                 if earlier is not None:

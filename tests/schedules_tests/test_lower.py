@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tvm
 from tvm import te
@@ -13,6 +14,8 @@ import schedules
 from schedules.config import Config
 from schedules.lower import (
     BASELINE,
+    LEAST_JOB_ROWS,
+    ROW_GROUPS,
     WRITTEN_HERE,
     Spaces,
     assembly,
@@ -30,7 +33,7 @@ from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import Conv2dTemplate, conv2d
 from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
 from schedules.vocabulary.errors import ScheduleError
-from tests.schedules_tests.cases import CASES
+from tests.schedules_tests.cases import CASES, matmul_case
 from tests.schedules_tests.programs import from_te
 
 TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=3)
@@ -143,6 +146,17 @@ def test_kernels_that_no_template_writes_are_left_to_the_compiler() -> None:
     assert "__tvm_ffi_tune_k:" in written.splitlines()
     with pytest.raises(ScheduleError, match="no template of this function is called magic/7"):
         assembly(conv.func, Config("magic/7", ()), TARGET, "k")
+
+
+def test_products_of_open_rows_have_small_jobs() -> None:
+    programs = {"long": program_of(matmul_case("long", 256, 24, 3, 16).func), "conv": program_of(CASES[0].func)}
+    spaces = pickle.loads(pickle.dumps(Spaces(programs, TARGET, open_rows=True)))
+    whole = Spaces(programs, TARGET)
+    assert spaces["conv"].knobs == whole["conv"].knobs
+    most = max(256 // ROW_GROUPS, LEAST_JOB_ROWS)
+    assert max(config["rows"] for config in whole["long"].sample(1000, np.random.default_rng(0))) > most
+    assert {config["rows"] for config in spaces["long"].sample(1000, np.random.default_rng(0))} >= {most}
+    assert all(config["rows"] <= most for config in spaces["long"].initial)
 
 
 def test_spaces_are_made_when_asked_for_once_and_travel() -> None:

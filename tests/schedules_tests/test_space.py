@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -103,3 +104,25 @@ def test_configs_of_elsewhere_are_no_members() -> None:
 def test_knobs_need_distinct_choices(choices: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="needs distinct choices"):
         Knob("k", choices)
+
+
+@pytest.mark.parametrize(("most", "largest"), [(64, 64), (63, 32), (8, 8)])
+def test_small_jobs_leave_the_other_knobs_of_initial_configs(most: int, largest: int) -> None:
+    knobs = (Knob("tm", (1, 4)), Knob("rows", (1, 2, 4, 8, 16, 32, 64)))
+    whole = Space("s", 1, knobs, lambda columns: columns["rows"] % columns["tm"] == 0, job_rows="rows")
+    initial = tuple(Config("s/1", (("tm", tm), ("rows", size))) for tm, size in ((4, 64), (1, 16), (4, 32)))
+    small = replace(whole, initial=initial).with_small_jobs(most)
+    assert max(small.knobs[1].choices) == largest
+    assert small.initial[0] == Config("s/1", (("tm", 4), ("rows", largest)))
+    assert all(small.contains(config) for config in small.initial)
+    assert {config["tm"] for config in small.initial} == {1, 4}
+    assert small.identity == whole.identity
+
+
+def test_spaces_without_smaller_jobs_stay() -> None:
+    knobs = (Knob("tm", (4,)), Knob("rows", (2, 8)))
+    space = Space("s", 1, knobs, lambda columns: columns["rows"] % columns["tm"] == 0, job_rows="rows")
+    space = replace(space, initial=(Config("s/1", (("tm", 4), ("rows", 8))),))
+    assert space.with_small_jobs(1) is space  # no such choice
+    assert space.with_small_jobs(2) is space  # none that is valid
+    assert replace(space, job_rows="").with_small_jobs(1).knobs == knobs

@@ -54,7 +54,7 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
     "t5_small_encoder_64": ("T5EncoderModel", {"num_layers": 6}, _text(1, 64)),
     "whisper_base_encoder": (
         "WhisperModel",
-        WHISPER | {"decoder_layers": 1, "vocab_size": None},
+        WHISPER | {"decoder_layers": 1, "decoder_attention_heads": 8, "vocab_size": None},
         {"input_features": (1, 80, 3000), "decoder_input_ids": (1, 4)},
     ),
     "moonshine_encoder": ("MoonshineModel", {}, {"input_values": (1, 32000), "decoder_input_ids": (1, 4)}),

@@ -153,7 +153,7 @@ class MatmulTemplate(NestedTemplate):
             }
 
         apart = ("algorithm", "tm", "tn", "outer") if amx else ("tm", "tn", "outer")
-        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8, apart)
+        return ranked(Space(OP, self.version, knobs, fits, derive, job_rows="rows"), terms, 8, apart)
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with the product computed by the chosen algorithm."""

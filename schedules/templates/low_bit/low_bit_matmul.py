@@ -215,7 +215,9 @@ class LowBitMatmulTemplate(MarkedTemplate):
                 "rows": -0.1 * np.log2(columns["rows"]),
             }
 
-        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8, apart=("tm", "tn", "outer"))
+        return ranked(
+            Space(OP, self.version, knobs, fits, derive, job_rows="rows"), terms, 8, apart=("tm", "tn", "outer")
+        )
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

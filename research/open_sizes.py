@@ -1,0 +1,121 @@
+"""``python -m research.open_sizes MODEL.onnx``: requests of mixed batches and lengths, beside ONNX Runtime.
+
+Two of the model's axes are open: batches are drawn from 1, 2, 4 … and lengths from a log-normal distribution. A first
+half of the requests is given to ``tune run --sizes``, as a session would have recorded it. The second half runs in turn
+on the artifact and on ONNX Runtime, which computes every size exactly. Printed are the requests that were refused or
+wrong, and the median ratio of the times for each group of lengths and over all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+import autotune
+
+MEDIAN, SPREAD = 40, 0.9
+"""Of the lengths: half are shorter than the first; the second is the deviation of their logarithms."""
+
+PAUSE_S = 0.02
+"""Pause before a timed call: threads of the engine before it wait that long for more work."""
+
+GROUPS = (8, 16, 32, 64, 128, 256, 512)
+"""Largest length of each printed group."""
+
+Feed = Mapping[str, NDArray[Any]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m research.open_sizes", description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--longest", type=int, default=128)
+    parser.add_argument("--largest-batch", type=int, default=8)
+    parser.add_argument("--effort", default="instant")
+    parser.add_argument("--artifact", type=Path, help="use this one, and tune nothing")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng = np.random.default_rng(options.seed)
+    sizes = [drawn(rng, options.longest, options.largest_batch) for _ in range(options.requests)]
+    threads = onnxruntime.SessionOptions()
+    threads.intra_op_num_threads = 2
+    theirs = onnxruntime.InferenceSession(str(options.model), threads, providers=["CPUExecutionProvider"])
+    inputs = [(value.name, value.type) for value in theirs.get_inputs()]
+    artifact = options.artifact or tuned(options.model, sizes[: len(sizes) // 2], [*dict(inputs)], options.effort)
+    ours = autotune.InferenceSession(artifact)
+    failures: Counter[str] = Counter()
+    ratios, total_s = defaultdict(list), np.zeros(2)
+    for batch, length in sizes[len(sizes) // 2 :]:
+        feed = {name: values(name, kind, (batch, length), rng) for name, kind in inputs}
+        expected = theirs.run(None, dict(feed))
+        try:
+            got = ours.run(None, dict(feed))
+        except autotune.AutotuneError as error:
+            print(f"{batch} x {length}: {error}")
+            failures["refused"] += 1
+            continue
+        same = all(np.allclose(one, other, 1e-2, 1e-3) for one, other in zip(got, expected, strict=True))
+        failures["right" if same else "wrong"] += 1
+        spent_s = in_turn(ours, theirs, feed, rng)
+        group = next(size for size in GROUPS if length <= size)
+        ratios[group].append(spent_s[1] / spent_s[0])
+        total_s += spent_s
+    print(dict(failures))
+    for group, found in sorted(ratios.items()):
+        low, middle, high = np.quantile(found, [0.25, 0.5, 0.75])
+        print(f"up to {group:4}: {len(found):4} requests, {middle:.2f} times as fast ({low:.2f} to {high:.2f})")
+    print(f"all: {total_s[1] / total_s[0]:.2f} times as fast in total")
+
+
+def drawn(rng: np.random.Generator, longest: int, largest_batch: int) -> tuple[int, int]:
+    """A batch and a length."""
+    batch = 1 << int(rng.integers(0, largest_batch.bit_length()))
+    return batch, int(np.clip(rng.lognormal(np.log(MEDIAN), SPREAD), 3, longest))
+
+
+def tuned(model: Path, sizes: list[tuple[int, int]], names: list[str], effort: str) -> Path:
+    """The artifact of ``model`` for such traffic."""
+    folder = Path(tempfile.mkdtemp(prefix="tune-open-"))
+    calls = [{"shapes": {name: list(size) for name in names}, "count": n} for size, n in Counter(sizes).items()]
+    (folder / "sizes.json").write_text(json.dumps(calls))
+    command = [sys.executable, "-m", "autotune", "run", str(model), "--sizes", str(folder / "sizes.json")]
+    began = time.monotonic()
+    subprocess.run([*command, "--effort", effort, "--out", str(folder / "model.tuned"), "--no-peer"], check=True)
+    print(f"tuned in {time.monotonic() - began:.0f} s: {folder / 'model.tuned'}")
+    return folder / "model.tuned"
+
+
+def values(name: str, kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[Any]:
+    """Tokens, ones for a mask, or zeros for types of tokens."""
+    if kind != "tensor(int64)":
+        return rng.standard_normal(shape).astype(np.float32)
+    low, high = (1, 2) if "mask" in name else (0, 1) if "type" in name else (1, 1000)
+    return rng.integers(low, high, shape)
+
+
+def in_turn(ours: Any, theirs: Any, feed: Feed, rng: np.random.Generator, rounds: int = 3) -> NDArray[np.float64]:
+    """(2,) median seconds of ``ours`` and ``theirs`` on ``feed``."""
+    spent_s: list[list[float]] = [[], []]
+    for _ in range(rounds):
+        for number in rng.permutation(2):
+            time.sleep(PAUSE_S)
+            began = time.perf_counter()
+            (ours, theirs)[number].run(None, dict(feed))
+            spent_s[number].append(time.perf_counter() - began)
+    return np.median(spent_s, axis=1)
+
+
+if __name__ == "__main__":
+    main()

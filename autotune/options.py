@@ -178,7 +178,8 @@ class Options:
             threads; None for one on each.
         generate: build a decoder with its caches in place (docs/language-models.md); its shapes are guessed.
         fallback: ``onnxruntime`` to let that run operators that cannot be imported or give wrong numbers
-            (docs/fallback.md), ``none`` to refuse such models; None for the first wherever the other options allow it.
+            (docs/fallback.md), and sizes that no set of shapes serves; ``none`` to refuse such models and calls; None
+            for the first wherever the other options allow it.
         peer: time the model on ONNX Runtime first, if that is installed, to say what there is to beat.
     """
 
@@ -357,7 +358,7 @@ CONFLICTS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("auto",), (*LANES, "processor", "absent", "generate"), "precisions are compared on one device of this machine"),
     (("bf16",), ("device lane",), "a model on two devices is computed in fp32"),
     (("fallback",), ("numbers", "auto"), "products are numbered in the whole model, and a fallback cuts it"),
-    (("fallback",), ("shapes", "balanced", "device lane", "generate"), "a part of an artifact has no parts of its own"),
+    (("fallback",), ("balanced", "device lane", "generate"), "a part of an artifact has no parts of its own"),
     (("fallback",), ("device target", "absent"), "the whole is compared with ONNX Runtime on this machine's CPU"),
     (("generate",), (*LANES, *TARGETS), "a decoder is built for all threads of this machine together"),
     (("device lane",), ("frozen",), "placing a model measures it"),

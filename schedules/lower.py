@@ -19,7 +19,7 @@ from tvm_ffi.serialization import from_json_graph_str
 
 from schedules.config import Config
 from schedules.graph_types import check_program
-from schedules.space import Space
+from schedules.space import Space, with_small_jobs
 from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
 from schedules.templates.amx.amx_product import ALGORITHM
@@ -167,7 +167,7 @@ class Spaces(Mapping[str, Space]):
         if key not in self._made:
             space = claim(load_program(self._programs[key]), self._target).space
             if self._open_rows and space.job_rows:
-                space = space.with_small_jobs(max(space.extents[0] // ROW_GROUPS, LEAST_JOB_ROWS))
+                space = with_small_jobs(space, max(space.extents[0] // ROW_GROUPS, LEAST_JOB_ROWS))
             self._made[key] = space
         return self._made[key]
 

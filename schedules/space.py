@@ -169,28 +169,6 @@ class Space:
         except UsageError:
             return False
 
-    def with_small_jobs(self, most: int) -> Space:
-        """Return the space of the configs whose jobs make at most ``most`` rows; the space itself if it has none.
-
-        Initial configs keep their other knobs.
-        """
-        knob = next((knob for knob in self.knobs if knob.name == self.job_rows), None)
-        small = () if knob is None else tuple(rows for rows in knob.choices if isinstance(rows, int) and rows <= most)
-        knobs = tuple(replace(other, choices=small) if other is knob and small else other for other in self.knobs)
-        cut = replace(self, knobs=knobs)
-
-        def shrunk(config: Config) -> Iterator[Config]:
-            for rows in sorted(small, reverse=True):
-                values = {**dict(config.items), self.job_rows: rows}
-                smaller = config if config[self.job_rows] in small else Config(config.space, tuple(values.items()))
-                if cut.contains(smaller):
-                    yield smaller
-                    return
-
-        initial = tuple(dict.fromkeys(itertools.chain.from_iterable(map(shrunk, self.initial))))
-        seeds = tuple(dict.fromkeys(itertools.chain.from_iterable(map(shrunk, self.seeds))))
-        return replace(cut, initial=initial, seeds=seeds) if initial else self
-
     def sample(self, count: int, rng: np.random.Generator) -> list[Config]:
         """Up to ``count`` configs, distinct in an enumerated space, drawn uniformly."""
         if self.enumerated:
@@ -250,3 +228,26 @@ class Space:
             return encoded
         derived = self.derive(self.columns(rows))
         return np.concatenate([encoded, *(np.asarray(c, dtype=np.float64)[:, None] for c in derived.values())], axis=1)
+
+
+def with_small_jobs(space: Space, most: int) -> Space:
+    """Return ``space`` with only the configs whose jobs make at most ``most`` rows; ``space`` itself if it has none.
+
+    Initial configs keep their other knobs.
+    """
+    knob = next((knob for knob in space.knobs if knob.name == space.job_rows), None)
+    small = () if knob is None else tuple(rows for rows in knob.choices if isinstance(rows, int) and rows <= most)
+    knobs = tuple(replace(other, choices=small) if other is knob and small else other for other in space.knobs)
+    cut = replace(space, knobs=knobs)
+
+    def shrunk(config: Config) -> Iterator[Config]:
+        for rows in sorted(small, reverse=True):
+            values = {**dict(config.items), space.job_rows: rows}
+            smaller = config if config[space.job_rows] in small else Config(config.space, tuple(values.items()))
+            if cut.contains(smaller):
+                yield smaller
+                return
+
+    initial = tuple(dict.fromkeys(itertools.chain.from_iterable(map(shrunk, space.initial))))
+    seeds = tuple(dict.fromkeys(itertools.chain.from_iterable(map(shrunk, space.seeds))))
+    return replace(cut, initial=initial, seeds=seeds) if initial else space

@@ -3,6 +3,7 @@
     manifest.json       see ``manifest.py``; also ``interface``, the inputs and outputs with what may be padded or split
     weights.bin         every weight of the parts once, in whatever forms their kernels want it
     part-0/ …           artifacts of kernels, without their weights.bin
+    model.onnx          beside sets of shapes: the model, with which ONNX Runtime serves other sizes
     part-0.onnx …       beside a tuned segment: the model that it was tuned from, for ``tune verify``, ``bench`` and
                         ``tasks``; not needed to run, and its hash is in the provenance of the segment's manifest
     fallback-1.onnx …   fallback partitions: ONNX Runtime runs these, because TVM cannot express an operator of theirs
@@ -29,6 +30,7 @@ from autotune.artifact.manifest import (
     SEGMENTS,
     SHAPES,
     WEIGHTS,
+    check_file,
     check_files,
     damage_reported,
     digest_of,
@@ -43,6 +45,9 @@ from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, w
 from autotune.graph.steps import LiveRows
 from autotune.interface import Interface, OpenSpec
 from schedules.vocabulary.errors import ArtifactError
+
+MODEL = "model.onnx"
+"""File name of the model for sizes that no part serves."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ class Composite:
     Attributes:
         kind: ``shapes`` or ``segments``.
         entries: where the weights lie.
+        other_sizes: hash of the model that ONNX Runtime runs for sizes that no part serves; empty where none does.
     """
 
     path: Path
@@ -93,6 +99,20 @@ class Composite:
     parts: tuple[Part, ...]
     provenance: Mapping[str, Any]
     entries: Sequence[Entry]
+    other_sizes: str = ""
+
+    def whole_model(self) -> Part:
+        """Return the model for other sizes, as ONNX Runtime runs it.
+
+        Raises:
+            ArtifactError: if it is missing, was changed, or has data in other files.
+        """
+        from autotune.artifact.fallback_file import read_fallback  # loads ONNX, which nothing else of an artifact needs
+
+        place = self.path / MODEL
+        check_file(place, self.other_sizes)
+        interface, _ = read_fallback(place)
+        return Part(place, ONNX, interface.inputs, interface.outputs, ("every operator",), ())
 
     @property
     def tuned(self) -> tuple[Part, ...]:
@@ -165,6 +185,7 @@ def read_composite(path: Path) -> Composite:
             tuple(_read_part(path, item) for item in data["parts"]),
             dict(data["provenance"]),
             data["weights"],
+            str(data.get("other_sizes", "")),
         )
         if composite.kind == SEGMENTS:
             _check_values(composite)
@@ -211,6 +232,7 @@ def write_composite(
     interface: Interface,
     provenance: Mapping[str, Any],
     live: Mapping[int, LiveRows] = MappingProxyType({}),
+    model: Path | None = None,
 ) -> None:
     """Put ``parts`` into one artifact at ``out``; they are left as they are.
 
@@ -219,6 +241,7 @@ def write_composite(
         parts: artifacts of kernels without a frame, and ONNX files of fallback partitions; a tuned segment with its
             model beside it (``model_of``).
         live: number of a part → what of it may be left out for smaller sizes.
+        model: an ONNX file without data in others, for sizes that no part serves; None to refuse such calls.
 
     Raises:
         ArtifactError: if the folder cannot be written, ``out`` exists and is not an artifact, or a part has a frame.
@@ -243,6 +266,9 @@ def write_composite(
             "weights": weights,
             "provenance": dict(provenance),
         }
+        if model is not None:
+            shutil.copyfile(model, folder / MODEL)
+            fields["other_sizes"] = sha256(folder / MODEL)
         write_manifest(folder, kind, fields)
 
 

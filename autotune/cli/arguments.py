@@ -188,8 +188,8 @@ Fallback = Annotated[
     str | None,
     typer.Option(
         metavar="onnxruntime|none",
-        help="Engine for operators that cannot be imported or give wrong numbers: onnxruntime, the default where other "
-        "options allow it. none refuses such models.",
+        help="Engine for operators that cannot be imported or give wrong numbers, and for sizes without a set of "
+        "shapes: onnxruntime, the default where other options allow it. none refuses them.",
         rich_help_panel="Where kernels run",
     ),
 ]

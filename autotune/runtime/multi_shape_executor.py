@@ -2,12 +2,13 @@
 
 A call goes to the part of its very shapes. Else it goes to the smallest part that it fits into with zeros behind the
 end, along sizes where that is known to be right; kernels leave out what the zeros would yield. Where no part is large
-enough, or the measured latencies of smaller ones promise much less time, it is made in several calls. Else it is
-refused, and the message says which option to add.
+enough, or the measured latencies of smaller ones promise much less time, it is made in several calls. Else ONNX
+Runtime runs the model where the artifact has it, or the call is refused; a message says which option to add.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +16,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.artifact.composite import Composite, Part
+from autotune.artifact.composite import MODEL, Composite, Part
 from autotune.backends.executor import Span
 from autotune.runtime.artifact_executor import Array, Arrays, LazyExecutor
 from autotune.runtime.inputs import shape_text
 from autotune.runtime.one_shape_executor import OneShapeExecutor
+from autotune.runtime.segmented_executor import FallbackExecutor
 from schedules.vocabulary.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 Shapes = tuple[tuple[int, ...], ...]
 """Shapes of all inputs, in order."""
@@ -73,7 +77,7 @@ class MultiShapeExecutor(LazyExecutor):
         self.provenance = artifact.provenance
         self._by_shapes = {self._in_order(part): part for part in self._parts}
         self._timed = all(part.latency_ms is not None for part in self._parts)
-        self._known: dict[Shapes, tuple[dict[str, int], _Way]] = {}
+        self._known: dict[Shapes, tuple[dict[str, int], _Way | None]] = {}
         first = self._executor(self._parts[0])
         self.threads = first.threads
         self.lanes = first.lanes
@@ -83,6 +87,7 @@ class MultiShapeExecutor(LazyExecutor):
 
         Raises:
             UsageError: for a size that needs a part of its own, with the option to add.
+            ArtifactError, InstallError, ModelError: if ONNX Runtime cannot run other sizes.
             RunError: as ``Executor.run``.
         """
         shapes = _shapes(arrays)
@@ -90,6 +95,8 @@ class MultiShapeExecutor(LazyExecutor):
         if part is not None:
             return self._executor(part).run(arrays)
         sizes, way = self._led(shapes)
+        if way is None:
+            return self._elsewhere(shapes).run(arrays)
         return self._in_pieces(arrays, sizes, way) if way.part is None else self._padded(way.part, arrays, sizes)
 
     def check(self, arrays: Arrays) -> None:
@@ -98,17 +105,17 @@ class MultiShapeExecutor(LazyExecutor):
         if shapes not in self._by_shapes:
             self._led(shapes)
 
-    def _led(self, shapes: Shapes) -> tuple[dict[str, int], _Way]:
-        """The open sizes of a call, and the way that it takes.
+    def _led(self, shapes: Shapes) -> tuple[dict[str, int], _Way | None]:
+        """The open sizes of a call, and the way that it takes; None for ONNX Runtime.
 
         Raises:
-            UsageError: if there is none.
+            UsageError: if nothing can run it.
         """
         known = self._known.get(shapes)
         if known is None:
             sizes = self._interface.sizes(self._by_name(shapes))
             way = None if sizes is None else self._way(sizes)
-            if sizes is None or way is None:
+            if sizes is None or (way is None and not self._artifact.other_sizes):
                 raise UsageError(self._refusal(shapes))
             known = sizes, way
             if len(self._known) < MOST_KNOWN:
@@ -127,6 +134,18 @@ class MultiShapeExecutor(LazyExecutor):
         if part.path not in self._opened:
             self._keep(part.path, OneShapeExecutor(self._artifact.open(part), self._threads, self._cpus))
         opened: OneShapeExecutor = self._opened[part.path]
+        return opened
+
+    def _elsewhere(self, shapes: Shapes) -> FallbackExecutor:
+        """ONNX Runtime with the whole model.
+
+        Raises:
+            ArtifactError, InstallError, ModelError: as ``Composite.whole_model`` and ``FallbackExecutor``.
+        """
+        if MODEL not in self._opened:
+            self._keep(MODEL, FallbackExecutor(self._artifact.whole_model(), self.threads))
+            logger.warning("ONNX Runtime runs calls of other sizes: %s", self._refusal(shapes))
+        opened: FallbackExecutor = self._opened[MODEL]
         return opened
 
     def _in_order(self, part: Part) -> Shapes:

@@ -6,22 +6,25 @@ have in common are measured once.
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import onnx
 from numpy.typing import NDArray
 
-from autotune.artifact.composite import Composite, Part, extract_part, read_composite, write_composite
+from autotune.artifact.composite import MODEL, Composite, Part, extract_part, read_composite, write_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
 from autotune.graph.steps import LiveRows
+from autotune.importer.import_worker import external_bytes
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.interface import Interface, TensorSpec
@@ -36,6 +39,9 @@ from autotune.validation.verify import compare_outputs, complaint, random_inputs
 from schedules.vocabulary.errors import AutotuneError, VerificationError
 
 logger = logging.getLogger(__name__)
+
+MOST_BYTES = 2_000_000_000
+"""Bytes of a model in one file; Protobuf allows 2 GiB."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -75,7 +81,8 @@ class ShapeSets:
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """Implement ``Composition.compose``; the whole is also compared at sizes between those of the sets."""
         places = [result.artifact for result in results if result is not None]
-        if self._before is not None and _is_unchanged(self._before, places, self._kinds):
+        before = self._before
+        if before is not None and _is_unchanged(before, places, self._kinds, self._serves_others):
             return Composed(None)
         made = folder / "shapes"
         self._write(made, places)
@@ -101,7 +108,20 @@ class ShapeSets:
             CACHES: len(artifacts[0].caches),
         }
         live = self._live(artifacts, shapes, interface) if self._options.generate is None else {}
-        write_composite(out, SHAPES, places, interface, provenance, live)
+        model = self._model if self._serves_others else None
+        if model is not None and external_bytes(model):
+            onnx.save(onnx.load(model), model := out.with_name(MODEL))
+        write_composite(out, SHAPES, places, interface, provenance, live, model)
+
+    @cached_property
+    def _serves_others(self) -> bool:
+        """Whether ONNX Runtime is to run other sizes."""
+        if not self._options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
+            return False
+        fits = self._model.stat().st_size + external_bytes(self._model) <= MOST_BYTES
+        if not fits:
+            logger.warning("%s is too large for one file: calls of other sizes will be refused", self._model)
+        return fits
 
     def _live(
         self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface
@@ -160,9 +180,11 @@ def _part_for(composite: Composite, threads: int | None, shapes: Shapes) -> Part
     )
 
 
-def _is_unchanged(before: Composite, places: Sequence[Path], kinds: Sequence[tuple[int | None, Shapes]]) -> bool:
-    """Whether the artifact in place holds just these parts already."""
-    if [_part_for(before, *kind) for kind in kinds] != list(before.parts):
+def _is_unchanged(
+    before: Composite, places: Sequence[Path], kinds: Sequence[tuple[int | None, Shapes]], serves_others: bool
+) -> bool:
+    """Whether the artifact in place holds just these parts already, and the model for other sizes if wanted."""
+    if bool(before.other_sizes) != serves_others or [_part_for(before, *kind) for kind in kinds] != list(before.parts):
         return False
     return all(
         (part.path / MANIFEST).read_bytes() == (fresh / MANIFEST).read_bytes()

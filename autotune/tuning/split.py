@@ -175,7 +175,7 @@ def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> Fallb
         AutotuneError: ``error``, or what stands in the way of the partitions.
     """
     options = job.options
-    if not options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
+    if options.shapes or not options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
         if isinstance(error, UnsupportedError) and options.generate is None:
             raise UnsupportedError(f"{error}; {_advice(options)}") from error
         raise error
@@ -196,8 +196,8 @@ def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> Fallb
 
 def _advice(options: Options) -> str:
     """What lets ONNX Runtime run operators that cannot be imported."""
-    if options.leaves_out:
+    if options.leaves_out and not options.shapes:
         return "ONNX Runtime runs such operators where the package onnxruntime is installed"
-    if options.fallback is not None:
+    if options.fallback is not None and not options.shapes:
         return "ONNX Runtime runs such operators without --fallback none"
     return "ONNX Runtime can run such operators for one set of shapes on this machine's CPU"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.config import Config
-from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space
+from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space, with_small_jobs
 from schedules.vocabulary.errors import UsageError
 
 names = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=6)
@@ -111,7 +111,7 @@ def test_small_jobs_leave_the_other_knobs_of_initial_configs(most: int, largest:
     knobs = (Knob("tm", (1, 4)), Knob("rows", (1, 2, 4, 8, 16, 32, 64)))
     whole = Space("s", 1, knobs, lambda columns: columns["rows"] % columns["tm"] == 0, job_rows="rows")
     initial = tuple(Config("s/1", (("tm", tm), ("rows", size))) for tm, size in ((4, 64), (1, 16), (4, 32)))
-    small = replace(whole, initial=initial).with_small_jobs(most)
+    small = with_small_jobs(replace(whole, initial=initial), most)
     assert max(small.knobs[1].choices) == largest
     assert small.initial[0] == Config("s/1", (("tm", 4), ("rows", largest)))
     assert all(small.contains(config) for config in small.initial)
@@ -123,6 +123,6 @@ def test_spaces_without_smaller_jobs_stay() -> None:
     knobs = (Knob("tm", (4,)), Knob("rows", (2, 8)))
     space = Space("s", 1, knobs, lambda columns: columns["rows"] % columns["tm"] == 0, job_rows="rows")
     space = replace(space, initial=(Config("s/1", (("tm", 4), ("rows", 8))),))
-    assert space.with_small_jobs(1) is space  # no such choice
-    assert space.with_small_jobs(2) is space  # none that is valid
-    assert replace(space, job_rows="").with_small_jobs(1).knobs == knobs
+    assert with_small_jobs(space, 1) is space  # no such choice
+    assert with_small_jobs(space, 2) is space  # none that is valid
+    assert with_small_jobs(replace(space, job_rows=""), 1).knobs == knobs

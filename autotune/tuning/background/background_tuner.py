@@ -147,7 +147,7 @@ class BackgroundTuner:
         self._say("built")
 
     def _options(self, out: Path, sets: list[Shapes], stage: int) -> Options:
-        from autotune.options import INSTANT, Options  # these load what this process needs later
+        from autotune.options import INSTANT, NONE, Options  # these load what this process needs later
 
         chosen = [{name: tuple(shape) for name, shape in shapes.items()} for shapes in sets]
         settings = self._settings
@@ -156,6 +156,7 @@ class BackgroundTuner:
             threads=settings.threads,
             inputs=chosen[0] if len(chosen) == 1 else {},
             shapes=tuple(chosen) if len(chosen) > 1 else (),
+            fallback=NONE if len(chosen) > 1 else None,  # the session itself gives other sizes to ONNX Runtime
         )
         if not BUDGETS_S[stage]:
             return replace(options, effort=INSTANT)

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 import autotune
-from autotune.artifact.composite import read_composite
-from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of
+from autotune.artifact.composite import MODEL, read_composite
+from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of, sealed, sha256
 from autotune.cli.model_request import ModelRequest
 from autotune.importer.assumed_sets import assumed_sets
 from autotune.options import Options
@@ -173,8 +174,7 @@ def test_recorded_sizes_choose_sets_and_shares(batches, built, tmp_path):
 
 def test_sizes_are_counted_where_they_are_open(sizes, batches):
     session = autotune.InferenceSession(sizes[1].artifact)
-    with pytest.raises(UsageError):
-        session.run(None, image(17, 17))
+    session.run(None, image(17, 17))
     assert session.sizes() == [{"shapes": {"image": [1, 3, 17, 17]}, "count": 1}]
 
 
@@ -247,8 +247,42 @@ def test_every_kind_of_open_size_has_a_default(make, served, tmp_path, monkeypat
         assert agrees(model, session, feed)
 
 
-def test_another_resolution_says_what_to_add(sizes):
+def test_another_resolution_runs_on_onnxruntime_and_says_what_to_add(sizes, caplog):
     session = autotune.InferenceSession(sizes[1].artifact)
+    assert agrees(sizes[0], session, image(16, 16))
+    assert not caplog.text
+    assert agrees(sizes[0], session, image(20, 20))
+    assert "ONNX Runtime runs calls of other sizes: no set of shapes for image 1x3x20x20" in caplog.text
+    assert "add --input image:1x3x20x20" in caplog.text
+    caplog.clear()
+    assert agrees(sizes[0], session, image(40, 24))
+    assert not caplog.text  # said once
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"), [("changed", "changed"), ("gone", "missing"), ("data elsewhere", "another file")]
+)
+def test_the_model_for_other_sizes_is_checked_when_it_is_needed(sizes, tmp_path, damage, told):
+    copy = Path(shutil.copytree(sizes[1].artifact, tmp_path / "copy"))
+    file = copy / MODEL
+    if damage == "gone":
+        file.unlink()
+    elif damage == "changed":
+        file.write_bytes(file.read_bytes() + b"\0")
+    else:
+        onnx.save(onnx.load(file), file, save_as_external_data=True, size_threshold=0, location="weights.data")
+        manifest = json.loads((copy / "manifest.json").read_text())
+        (copy / "manifest.json").write_text(sealed({**manifest, "other_sizes": sha256(file)}))
+    session = autotune.InferenceSession(copy)
+    assert agrees(sizes[0], session, image(16, 16))
+    with pytest.raises(ArtifactError, match=told):
+        session.run(None, image(20, 20))
+
+
+def test_without_a_fallback_another_resolution_is_refused(built, sizes, tmp_path):
+    _, result = built("tiny_open_size", SIZES, fallback="none", out=tmp_path / "s.tuned")
+    assert not (result.artifact / MODEL).exists()
+    session = autotune.InferenceSession(result.artifact)
     with pytest.raises(UsageError, match=r"there are: image 1x3x16x16; image 1x3x24x20; add --input image:1x3x20x20"):
         session.run(None, image(20, 20))
 

@@ -25,11 +25,11 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     """
     kind = str(attrs["tvm_custom"]["kind"])
     gates, x = GATES[kind], inputs[0]
-    weight, recurrence = _filled(_array(inputs[1]), gates, 1), _filled(_filled(_array(inputs[2]), gates, 1), 1, 2)
-    units, (count, rows, width) = _array(inputs[1]).shape[1] // gates, weight.shape
+    weight, recurrence = filled(fixed(inputs[1]), gates, 1), filled(filled(fixed(inputs[2]), gates, 1), 1, 2)
+    units, (count, rows, width) = fixed(inputs[1]).shape[1] // gates, weight.shape
     hidden = rows // gates
     steps, batch, _ = (int(extent) for extent in x.ty.shape)  # type: ignore[union-attr]
-    biases = _filled(_array(inputs[3]), 2 * gates, 1) if inputs[3] else np.zeros((count, 2 * rows), np.float32)
+    biases = filled(fixed(inputs[3]), 2 * gates, 1) if inputs[3] else np.zeros((count, 2 * rows), np.float32)
     direction = attrs.get("direction", b"forward").decode()
     flat = bb.normalize(relax.op.reshape(x, (steps * batch, width)))
     outs = []
@@ -39,27 +39,27 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         kept = np.zeros(0, np.float32)
         if kind == "GRU":  # the last gate's bias comes after the reset
             kept, theirs[2 * hidden :] = theirs[2 * hidden :].copy(), 0
-        shift = _packed((ours + theirs)[:, None], gates).reshape(-1)
+        shift = by_chunk((ours + theirs)[:, None], gates).reshape(-1)
         # The type that is said keeps it out of the products that may be in bf16 (layouts/precision.py).
-        product = bb.emit(relax.op.matmul(flat, relax.const(_packed(weight[index], gates)), out_dtype="float32"))
+        product = bb.emit(relax.op.matmul(flat, relax.const(by_chunk(weight[index], gates)), out_dtype="float32"))
         shape = (steps, batch, hidden // UNITS, gates * UNITS // LANES, LANES)
         given = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
-        packed = _packed(recurrence[index], gates).reshape(hidden, *shape[2:])
+        packed = by_chunk(recurrence[index], gates).reshape(hidden, *shape[2:])
         given.append(relax.const(np.ascontiguousarray(packed.transpose(1, 0, 2, 3))))
         if kind == "GRU":
             given.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
         states = 2 if kind == "LSTM" else 1
-        given += [_state(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
+        given += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
         make = lstm_steps if kind == "LSTM" else gru_steps
         kernel = bb.add_func(
             make(steps, batch, hidden, backwards).without_attr("global_symbol"), f"{kind.lower()}_steps"
         )
         made = relax.TensorType((states, steps + 1, batch, hidden), "float32")
         outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made)), backwards))
-    return _results(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
+    return results_of(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
 
 
-def _results(
+def results_of(
     bb: relax.BlockBuilder, outs: list[tuple[relax.Expr, bool]], shape: tuple[int, int, int], states: int
 ) -> relax.Expr:
     """All states (steps, directions, batch, hidden), then the last of each kind (directions, batch, hidden)."""
@@ -77,19 +77,24 @@ def _results(
     return relax.Tuple([whole, *(joined(which, True, 0, (1, batch, hidden)) for which in range(states))])
 
 
-def _array(value: relax.Expr | None) -> Array:
+def fixed(value: relax.Expr | None) -> Array:
+    """The value of a weight.
+
+    Raises:
+        ModelError: if it is computed from the inputs.
+    """
     if not isinstance(value, GenericConst):
         raise ModelError("its weights are computed from the inputs; they must be constant")
     return np.asarray(value.value.numpy())
 
 
-def _packed(weight: Array, gates: int) -> Array:
+def by_chunk(weight: Array, gates: int) -> Array:
     """(gates · hidden, k) in ONNX's order of gates → (k, gates · hidden), the gates of every chunk side by side."""
     parts = weight.reshape(gates, -1, UNITS, weight.shape[-1]).transpose(3, 1, 0, 2)
     return np.ascontiguousarray(parts.reshape(weight.shape[-1], -1))
 
 
-def _filled(weight: Array, gates: int, axis: int) -> Array:
+def filled(weight: Array, gates: int, axis: int) -> Array:
     """``weight`` with zeros behind the hidden units of each of ``gates`` along ``axis``, up to whole chunks."""
     units = weight.shape[axis] // gates
     if not (more := -units % UNITS):
@@ -100,7 +105,7 @@ def _filled(weight: Array, gates: int, axis: int) -> Array:
     return np.ascontiguousarray(np.pad(parts, pads).reshape(shape))
 
 
-def _state(
+def state_of(
     bb: relax.BlockBuilder, value: relax.Expr | None, index: int, shape: tuple[int, int], hidden: int
 ) -> relax.Expr:
     """(batch, hidden) of one direction, of a state whose ``shape`` is (batch, units)."""

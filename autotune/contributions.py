@@ -24,6 +24,7 @@ EXTRAS: Mapping[str, str] = {
     "pack": "exchange",
     "ray": "cluster",
     "replay": "replay",
+    "torch": "torch",
 }
 """Entry point → the extra that installs it."""
 
@@ -32,6 +33,12 @@ COMMANDS = ("pack", "replay")
 
 OPERATORS: Mapping[tuple[str, str], str] = {("", "TfIdfVectorizer"): "operators", ("ai.onnx.ml", ""): "operators"}
 """Domain and kind of an operator, or domain alone → the entry point that fills the importer's registry with it."""
+
+FRAMEWORKS: Mapping[str, str] = {"torch": "torch"}
+"""Package whose class a model is an object of → the entry point that writes such a model as an ONNX file.
+
+It is called with the model, example inputs and the run's options, and returns the path.
+"""
 
 
 @cache
@@ -66,6 +73,12 @@ def contribution(name: str, what: str, error: type[AutotuneError] = InstallError
     if found is None:
         raise error(f"{what} needs an extra that is not installed; run: {install(name)}")
     return found
+
+
+def framework_of(model: object) -> str | None:
+    """Return the entry point that writes ``model`` as an ONNX file; None if its class is of no known package."""
+    packages = [each.__module__.partition(".")[0] for each in type(model).__mro__]
+    return next((FRAMEWORKS[package] for package in packages if package in FRAMEWORKS), None)
 
 
 def install(name: str) -> str:

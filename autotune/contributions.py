@@ -40,22 +40,28 @@ FRAMEWORKS: Mapping[str, str] = {"torch": "torch"}
 It is called with the model, example inputs and the run's options, and returns the path.
 """
 
+PEERS: Mapping[str, str] = {"torch.compile": "torch"}
+"""Engine to compare with → an entry point of the contribution that has it."""
+
 
 @cache
-def _installed() -> Mapping[str, str]:
-    """Entry points by name, as the contributions that are there declare them: each ships its ``pyproject.toml``."""
+def declared(group: str) -> Mapping[str, str]:
+    """Return the entry points of ``group`` by name, as the contributions that are there declare them.
+
+    Each ships its ``pyproject.toml``.
+    """
     import tomllib  # few sessions need it
 
     found: dict[str, str] = {}
     for project in sorted(Path(__file__).parent.glob("contrib/*/pyproject.toml")):
-        found |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
+        found |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"].get(group, {})
     return found
 
 
 @cache
 def contributed(name: str) -> Any:
     """Return what the entry point ``name`` holds; None if its contribution is not installed."""
-    place = _installed().get(name)
+    place = declared(GROUP).get(name)
     return None if place is None else pkgutil.resolve_name(place)
 
 

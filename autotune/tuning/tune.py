@@ -123,7 +123,9 @@ def _files(model: Any, example_inputs: Any, options: Options) -> list[Path]:
     paths = [model] if isinstance(model, str | os.PathLike) else list(model) if isinstance(model, Sequence) else [model]
     strange = [each for each in paths if not isinstance(each, str | os.PathLike)]
     if strange:
-        raise UsageError(f"{type(strange[0]).__name__} is no model; give the path of an ONNX file, or a torch.nn.Module")
+        raise UsageError(
+            f"{type(strange[0]).__name__} is no model; give the path of an ONNX file, or a torch.nn.Module"
+        )
     return [Path(each) for each in paths]
 
 

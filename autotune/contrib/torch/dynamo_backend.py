@@ -48,7 +48,7 @@ def tune_backend(
     """
     check_installed()
     run = run_options(options or {}, choose("mode", mode, MODES))
-    reason = obstacle(graph, example_inputs)
+    reason = obstacle(example_inputs)
     if reason:
         logger.warning("a graph stays in PyTorch: %s", reason)
         return graph.forward
@@ -72,8 +72,8 @@ def run_options(given: Mapping[str, Any], effort: str) -> Options:
         return Options(**given)
 
 
-def obstacle(graph: GraphModule, inputs: Sequence[Any]) -> str:
-    """Return why kernels cannot compute ``graph``; empty if nothing is known to stand in their way."""
+def obstacle(inputs: Sequence[Any]) -> str:
+    """Return why kernels cannot compute a graph of ``inputs``; empty if nothing is known to stand in their way."""
     import torch
 
     tensors = [each for each in inputs if not isinstance(each, int | torch.SymInt)]

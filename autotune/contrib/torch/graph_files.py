@@ -29,11 +29,16 @@ KNOWN = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 
 
 def is_weight(node: Node) -> bool:
-    """Whether an input of a captured graph is a parameter or buffer, which stays the same from call to call."""
+    """Whether an input of a captured graph stays the same from call to call: a parameter, a buffer, a number."""
     import torch
 
     known = node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
-    return known is not None or isinstance(node.meta.get(EXAMPLE), torch.nn.Parameter)
+    return known is not None or is_number(node) or isinstance(node.meta.get(EXAMPLE), torch.nn.Parameter)
+
+
+def is_number(node: Node) -> bool:
+    """Whether an input of a captured graph is a Python number, which Dynamo hands over as a tensor."""
+    return bool(getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False))
 
 
 def placeholders(graph: GraphModule) -> list[Node]:
@@ -75,11 +80,14 @@ def bound_graph(
     import torch
 
     bound = reduced_graph(graph, outputs)
-    nodes, examples = placeholders(bound), [node.meta[EXAMPLE] for node in placeholders(graph)]
+    nodes, places = placeholders(bound), placeholders(graph)
+    examples = [node.meta[EXAMPLE] for node in places]
     after = next(node for node in bound.graph.nodes if node.op != "placeholder")
     for number, (node, example) in enumerate(zip(nodes, examples, strict=True)):
         with bound.graph.inserting_before(after):
             if number in weights:
+                if is_number(places[number]):
+                    _replace_items(node, arguments[number].item())
                 bound.register_buffer(f"weight_{number}", arguments[number].detach())
                 constant = bound.graph.get_attr(f"weight_{number}")
             elif isinstance(example, torch.Tensor):
@@ -94,6 +102,17 @@ def bound_graph(
         node.meta = {}  # fake tensors of another tracing, and the user's paths
     bound.recompile()
     return bound
+
+
+def _replace_items(node: Node, value: float) -> None:
+    """Replace ``node.item()`` by ``value``."""
+    from torch.fx.node import map_arg
+
+    for item in [user for user in node.users if user.op == "call_method" and user.target == "item"]:
+        for user in list(item.users):
+            user.args = map_arg(user.args, lambda each, item=item: value if each is item else each)
+            user.kwargs = map_arg(user.kwargs, lambda each, item=item: value if each is item else each)
+        node.graph.erase_node(item)
 
 
 def _axis_of(size: Any, examples: Sequence[Any], weights: Sequence[int]) -> tuple[int, int]:
@@ -127,9 +146,7 @@ class GraphFiles:
         inputs: name of an input in the ONNX file → its number among the arguments.
     """
 
-    def __init__(
-        self, graph: GraphModule, arguments: Sequence[Any], weights: Sequence[int], options: Options
-    ) -> None:
+    def __init__(self, graph: GraphModule, arguments: Sequence[Any], weights: Sequence[int], options: Options) -> None:
         import torch
 
         self._arguments = arguments
@@ -158,7 +175,7 @@ class GraphFiles:
         if self.model.is_file():
             return
         inputs = tuple(self._arguments[number] for number in self.inputs.values())
-        shapes = tuple({axis: torch.export.Dim.AUTO for axis in axes[number]} for number in self.inputs.values())
+        shapes = tuple(dict.fromkeys(axes[number], torch.export.Dim.AUTO) for number in self.inputs.values())
         with quiet():
             program = torch.export.export(bound, inputs, dynamic_shapes=shapes, strict=False)
             private_folder(self._folder)
@@ -186,8 +203,10 @@ def _key(graph: GraphModule, arguments: Sequence[Any], weights: Sequence[int], o
     import torch
 
     digest = hashlib.sha256()
-    specs = [(str(getattr(each, "dtype", "")), str(getattr(node.meta[EXAMPLE], "shape", "")))
-             for each, node in zip(arguments, placeholders(graph), strict=True)]
+    specs = [
+        (str(getattr(each, "dtype", "")), str(getattr(node.meta[EXAMPLE], "shape", "")))
+        for each, node in zip(arguments, placeholders(graph), strict=True)
+    ]
     target = host_target(options.threads, options.isa).fingerprint
     parts = [specs, list(weights), repr(options), target, torch.__version__, installed(DISTRIBUTION)]
     digest.update(json.dumps(parts).encode())

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.contrib.torch.fast_paths import without_fast_paths
 from autotune.host.shared_files import private_folder
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.options import Options, cache_folder
@@ -85,7 +86,9 @@ def export_module(module: torch.nn.Module, example_inputs: Any, options: Options
         with _explained(name), quiet():
             found = write_onnx(program, draft)(*arguments, **keywords)
         if not all(agree(numpy_of(one), numpy_of(two)) for one, two in zip(found, expected, strict=True)):
-            raise VerificationError(f"{name}: ONNX Runtime gives other outputs for the exported model; report the module")
+            raise VerificationError(
+                f"{name}: ONNX Runtime gives other outputs for the exported model; report the module"
+            )
         with _explained(name):
             torch.export.save(program, draft.with_suffix(PROGRAM))
         return _kept(draft)
@@ -110,7 +113,7 @@ def write_onnx(program: ExportedProgram, path: Path) -> Any:
     """
     import torch
 
-    exported: Any = torch.onnx.export(program, dynamo=True, verbose=False)
+    exported: Any = torch.onnx.export(without_fast_paths(program), dynamo=True, verbose=False)
     for node in exported.model.graph.all_nodes():
         node.metadata_props.clear()
     exported.save(path)

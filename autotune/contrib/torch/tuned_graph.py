@@ -11,13 +11,13 @@ import logging
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.artifact.composite import read_composite
 from autotune.artifact.manifest import SHAPES, kind_of
-from autotune.contrib.torch.graph_files import GraphFiles, bound_graph, is_weight, open_axes, reduced_graph
+from autotune.contrib.torch.graph_files import GraphFiles, bound_graph, is_number, is_weight, open_axes, reduced_graph
 from autotune.contrib.torch.module_files import numpy_of, reason_of, tensor_of
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.options import Options
@@ -56,8 +56,10 @@ class TunedGraph:
         self._graph, self._options = graph, options
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
         self._weights = [number for number, node in enumerate(nodes) if is_weight(node)]
+        self._numbers = {number for number in self._weights if is_number(nodes[number])}
         self._bound: list[_BoundGraph] = []
         self._built = 0
+        self._stays = False
         self._lock = threading.RLock()
 
     def __call__(self, *arguments: Any) -> Any:
@@ -65,35 +67,84 @@ class TunedGraph:
         for bound in self._bound:
             if bound.has_weights(arguments):
                 return bound(arguments)
+        if self._stays:
+            return self._graph(*arguments)
         with self._lock:
             for bound in self._bound:  # another thread may have added it
                 if bound.has_weights(arguments):
                     return bound(arguments)
             self._bound = [bound for bound in self._bound if bound.is_current()]
+            reason, answer = "", None
             if self._built == MOST_WEIGHTS:
-                logger.warning(STAYS, f"its weights were changed more than {MOST_WEIGHTS} times")
-            self._built += 1
-            if self._built > MOST_WEIGHTS:
-                return self._graph(*arguments)
-            bound = _BoundGraph(self._graph, self._weights, arguments, self._options, self._lock)
-            answer = bound.first(arguments)
-            self._bound = [*self._bound, bound]
-            return answer
+                reason = f"its weights were changed {MOST_WEIGHTS} times"
+            else:
+                self._built += 1
+                bound = _BoundGraph(self._graph, self._constants(arguments), self._options, self._lock)
+                answer, reason = bound.first(arguments)
+            if reason:
+                logger.warning(STAYS, reason)
+                self._stays = True
+            else:
+                self._bound = [*self._bound, bound]
+            return self._graph(*arguments) if answer is None else answer
+
+    def _constants(self, arguments: Sequence[Any]) -> list[_Constant]:
+        return [
+            _Number(number, arguments[number].item())
+            if number in self._numbers
+            else _Weight(number, weakref.ref(arguments[number]), _version(arguments[number]))
+            for number in self._weights
+        ]
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A Python number among the arguments."""
+
+    number: int
+    value: float
+
+    def is_in(self, arguments: Sequence[Any]) -> bool:
+        """Whether the argument has this value."""
+        return bool(arguments[self.number].item() == self.value)
+
+    def is_current(self) -> bool:
+        """Whether the value may come again."""
+        return True
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A parameter or buffer among the arguments, as it was at ``version``."""
+
+    number: int
+    reference: weakref.ref[Any]
+    version: int
+
+    def is_in(self, arguments: Sequence[Any]) -> bool:
+        """Whether the argument is this very tensor, unchanged."""
+        found = arguments[self.number]
+        return self.reference() is found and self.version == _version(found)
+
+    def is_current(self) -> bool:
+        """Whether the tensor still exists, unchanged."""
+        found = self.reference()
+        return found is not None and self.version == _version(found)
+
+
+_Constant = _Number | _Weight
 
 
 class _BoundGraph:
     """A graph with one set of weights.
 
     Args:
-        weights: numbers of the arguments that are weights.
+        constants: arguments that are weights.
         lock: held by who builds.
     """
 
-    def __init__(
-        self, graph: GraphModule, weights: Sequence[int], arguments: Sequence[Any], options: Options, lock: Any
-    ) -> None:
-        self._graph, self._options, self._lock = graph, options, lock
-        self._weights = [(i, weakref.ref(arguments[i]), _version(arguments[i])) for i in weights]
+    def __init__(self, graph: GraphModule, constants: Sequence[_Constant], options: Options, lock: Any) -> None:
+        self._graph, self._constants, self._options, self._lock = graph, constants, options, lock
         self._session: InferenceSession | None = None
         self._own: list[int] = []  # outputs that kernels compute
         self._left: list[int] = []
@@ -103,14 +154,11 @@ class _BoundGraph:
 
     def has_weights(self, arguments: Sequence[Any]) -> bool:
         """Whether the weights in ``arguments`` are this set, unchanged."""
-        return all(
-            reference() is arguments[i] and version == _version(arguments[i]) for i, reference, version in self._weights
-        )
+        return all(constant.is_in(arguments) for constant in self._constants)
 
     def is_current(self) -> bool:
         """Whether the set still exists, unchanged."""
-        found = [(reference(), version) for _, reference, version in self._weights]
-        return all(weight is not None and version == _version(weight) for weight, version in found)
+        return all(constant.is_current() for constant in self._constants)
 
     def __call__(self, arguments: Sequence[Any]) -> Any:
         session = self._session
@@ -122,8 +170,8 @@ class _BoundGraph:
             return self._grown(arguments)
         return made if self._rest is None else _merged(made, self._own, self._rest(*arguments), self._left)
 
-    def first(self, arguments: Sequence[Any]) -> Any:
-        """Return PyTorch's answer, and build the artifact, or learn why there can be none."""
+    def first(self, arguments: Sequence[Any]) -> tuple[Any, str]:
+        """Return PyTorch's answer, and why the graph must stay there; build the artifact if nothing is in its way."""
         import torch
 
         probe = [_plain(each) for each in arguments]
@@ -135,13 +183,12 @@ class _BoundGraph:
             if probe[number] is not arguments[number]:
                 arguments[number].copy_(probe[number])
         if changed:
-            logger.warning(STAYS, "it writes into an input, a weight or a buffer")
-        elif not torch.equal(state, torch.get_rng_state()):
-            logger.warning(STAYS, "it draws random numbers")
-        else:
-            self._split(probe, answer)
-            self._attempt(probe, [answer[number] for number in self._own])
-        return answer
+            return answer, "it writes into an input, a weight or a buffer"
+        if not torch.equal(state, torch.get_rng_state()):
+            return answer, "it draws random numbers"
+        self._split(probe, answer)
+        self._attempt(probe, [answer[number] for number in self._own])
+        return answer, ""
 
     def _split(self, arguments: Sequence[Any], answer: Sequence[Any]) -> None:
         """Find the outputs that kernels compute, and those that are left to PyTorch."""
@@ -180,7 +227,7 @@ class _BoundGraph:
         Raises:
             AutotuneError: if it cannot be built.
         """
-        numbers = [number for number, _, _ in self._weights]
+        numbers = [constant.number for constant in self._constants]
         files = GraphFiles(self._graph, arguments, numbers, self._options)
         axes = open_axes(self._graph, numbers)
         self._inputs = files.inputs

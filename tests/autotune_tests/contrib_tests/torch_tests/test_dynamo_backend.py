@@ -74,14 +74,14 @@ def test_outputs_share_memory_with_views_of_inputs_alone(graphs: list[TunedGraph
     with torch.inference_mode():
         compiled(*given)
         one, two = compiled(*given), compiled(*given)
-    assert on_kernels(graphs) == [True]
-    assert one["made"] is one["again"]
-    assert one["same"] is given[1][0]
-    assert one["view"].data_ptr() == given[0]["x"].data_ptr()
-    kept = two["made"].clone()
-    one["made"].fill_(7.0)
-    assert torch.equal(two["made"], kept)
-    assert one["size"] == 3
+        assert on_kernels(graphs) == [True]
+        assert one["made"] is one["again"]
+        assert one["same"] is given[1][0]
+        assert one["view"].data_ptr() == given[0]["x"].data_ptr()
+        kept = two["made"].clone()
+        one["made"].fill_(7.0)
+        assert torch.equal(two["made"], kept)
+        assert one["size"] == 3
 
 
 STAYING: dict[str, tuple[Any, Any, str]] = {
@@ -126,7 +126,7 @@ def test_options_are_those_of_a_run() -> None:
     assert run_options({}, "instant") == Options(effort="instant")
     assert run_options({"budget_s": 3.0}, "instant") == Options(budget_s=3.0)
     assert run_options({"precision": "bf16", "threads": 1}, "standard").effort == "standard"
-    with pytest.raises(UsageError, match="'budgets': unknown; did you mean 'budget_s'|choose one of"):
+    with pytest.raises(UsageError, match="'budgets': unknown; did you mean 'budget_s'"):
         run_options({"budgets": 1}, "instant")
     with pytest.raises(UsageError, match="--effort fast: unknown"):
         run_options({"effort": "fast"}, "instant")

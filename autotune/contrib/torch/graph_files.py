@@ -48,11 +48,11 @@ def placeholders(graph: GraphModule) -> list[Node]:
 
 def open_axes(graph: GraphModule, weights: Sequence[int]) -> dict[int, list[int]]:
     """Return the axes with open sizes by the number of the input."""
-    import torch
+    from torch.fx.experimental.symbolic_shapes import is_concrete_int
 
     shapes = {number: getattr(node.meta[EXAMPLE], "shape", ()) for number, node in enumerate(placeholders(graph))}
     return {
-        number: [axis for axis, size in enumerate(shape) if isinstance(size, torch.SymInt)]
+        number: [axis for axis, size in enumerate(shape) if not is_concrete_int(size)]
         for number, shape in shapes.items()
         if number not in weights
     }
@@ -80,13 +80,12 @@ def bound_graph(
     import torch
 
     bound = reduced_graph(graph, outputs)
-    nodes, places = placeholders(bound), placeholders(graph)
-    examples = [node.meta[EXAMPLE] for node in places]
+    nodes, examples = placeholders(bound), [node.meta[EXAMPLE] for node in placeholders(graph)]
     after = next(node for node in bound.graph.nodes if node.op != "placeholder")
     for number, (node, example) in enumerate(zip(nodes, examples, strict=True)):
         with bound.graph.inserting_before(after):
             if number in weights:
-                if is_number(places[number]):
+                if arguments[number].dim() == 0:
                     _replace_items(node, arguments[number].item())
                 bound.register_buffer(f"weight_{number}", arguments[number].detach())
                 constant = bound.graph.get_attr(f"weight_{number}")

@@ -126,7 +126,7 @@ def test_options_are_those_of_a_run() -> None:
     assert run_options({}, "instant") == Options(effort="instant")
     assert run_options({"budget_s": 3.0}, "instant") == Options(budget_s=3.0)
     assert run_options({"precision": "bf16", "threads": 1}, "standard").effort == "standard"
-    with pytest.raises(UsageError, match="'budgets': unknown; did you mean 'budget_s'"):
+    with pytest.raises(UsageError, match=r"'budgets'\]: unknown; did you mean 'budget_s'"):
         run_options({"budgets": 1}, "instant")
     with pytest.raises(UsageError, match="--effort fast: unknown"):
         run_options({"effort": "fast"}, "instant")

@@ -122,7 +122,7 @@ def kernels(
     memory = report_memory(artifact)
     data = {"artifact": str(artifact), "emit": emit, **memory, "kernels": [kernel.to_data() for kernel in found]}
     lines = cli_text.kernel_lines(found)
-    return Reply(lines if task or emit else [*lines, cli_text.memory_line(**memory)], data, as_json)
+    return Reply(lines if task or emit else [*lines, cli_text.memory_line(memory)], data, as_json)
 
 
 def _explain_kernels(artifact: Path, as_json: bool) -> Reply:

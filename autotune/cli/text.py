@@ -208,10 +208,11 @@ def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
     return table(heads, rows)
 
 
-def memory_line(weights_bytes: int, arena_bytes: int | None) -> str:
+def memory_line(memory: Mapping[str, int | None]) -> str:
     """The memory that a session needs, planned when the artifact was built."""
-    arena = "allocated at every call" if arena_bytes is None else f"{arena_bytes / 1e6:.1f} MB for each stream"
-    return f"weights {weights_bytes / 1e6:.1f} MB; other tensors {arena}"
+    weights, arena = memory["weights_bytes"], memory["arena_bytes"]
+    others = "allocated at every call" if arena is None else f"{arena / 1e6:.1f} MB for each stream"
+    return f"weights {(weights or 0) / 1e6:.1f} MB; other tensors {others}"
 
 
 def lane_lines(report: LaneReport) -> list[str]:

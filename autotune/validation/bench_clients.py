@@ -26,7 +26,6 @@ from autotune.host.machine import read_host
 from autotune.importer.load import load_model
 from autotune.runtime.serve_options import ServeOptions
 from autotune.validation.bench import (
-    OURS,
     Progress,
     check_engines,
     find_model,
@@ -36,6 +35,7 @@ from autotune.validation.bench import (
     thread_counts,
     write_job,
 )
+from autotune.validation.bench_engine import OURS
 from autotune.validation.bench_process import CpuMeter, EngineProcess, wait_until_quiet
 from autotune.validation.peers.peer_catalog import peer
 from autotune.validation.verify import random_inputs

@@ -51,7 +51,8 @@ def tune_backend(
     reason = obstacle(example_inputs)
     if reason:
         logger.warning("a graph stays in PyTorch: %s", reason)
-        return graph.forward
+        stays: Callable[..., Any] = graph.forward
+        return stays
     return TunedGraph(graph, run)
 
 

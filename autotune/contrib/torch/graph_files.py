@@ -62,8 +62,8 @@ def reduced_graph(graph: GraphModule, outputs: Sequence[int]) -> GraphModule:
     """Return ``graph`` with these of its outputs and what they need; inputs and weights are shared."""
     import torch
 
-    new, copies = torch.fx.Graph(), {}
-    made: Any = new.graph_copy(graph.graph, copies)
+    new = torch.fx.Graph()
+    made: Any = new.graph_copy(graph.graph, {})
     new.output(tuple(made[number] for number in outputs))
     new.eliminate_dead_code()
     return torch.fx.GraphModule(graph, new)

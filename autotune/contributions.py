@@ -24,6 +24,7 @@ EXTRAS: Mapping[str, str] = {
     "pack": "exchange",
     "ray": "cluster",
     "replay": "replay",
+    "torch": "torch",
 }
 """Entry point → the extra that installs it."""
 
@@ -33,22 +34,34 @@ COMMANDS = ("pack", "replay")
 OPERATORS: Mapping[tuple[str, str], str] = {("", "TfIdfVectorizer"): "operators", ("ai.onnx.ml", ""): "operators"}
 """Domain and kind of an operator, or domain alone → the entry point that fills the importer's registry with it."""
 
+FRAMEWORKS: Mapping[str, str] = {"torch": "torch"}
+"""Package whose class a model is an object of → the entry point that writes such a model as an ONNX file.
+
+It is called with the model, example inputs and the run's options, and returns the path.
+"""
+
+PEERS: Mapping[str, str] = {"torch.compile": "torch"}
+"""Engine to compare with → an entry point of the contribution that has it."""
+
 
 @cache
-def _installed() -> Mapping[str, str]:
-    """Entry points by name, as the contributions that are there declare them: each ships its ``pyproject.toml``."""
+def declared(group: str) -> Mapping[str, str]:
+    """Return the entry points of ``group`` by name, as the contributions that are there declare them.
+
+    Each ships its ``pyproject.toml``.
+    """
     import tomllib  # few sessions need it
 
     found: dict[str, str] = {}
     for project in sorted(Path(__file__).parent.glob("contrib/*/pyproject.toml")):
-        found |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
+        found |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"].get(group, {})
     return found
 
 
 @cache
 def contributed(name: str) -> Any:
     """Return what the entry point ``name`` holds; None if its contribution is not installed."""
-    place = _installed().get(name)
+    place = declared(GROUP).get(name)
     return None if place is None else pkgutil.resolve_name(place)
 
 
@@ -66,6 +79,12 @@ def contribution(name: str, what: str, error: type[AutotuneError] = InstallError
     if found is None:
         raise error(f"{what} needs an extra that is not installed; run: {install(name)}")
     return found
+
+
+def framework_of(model: object) -> str | None:
+    """Return the entry point that writes ``model`` as an ONNX file; None if its class is of no known package."""
+    packages = [each.__module__.partition(".")[0] for each in type(model).__mro__]
+    return next((FRAMEWORKS[package] for package in packages if package in FRAMEWORKS), None)
 
 
 def install(name: str) -> str:

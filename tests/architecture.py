@@ -62,7 +62,7 @@ EFFECTS = frozenset(
 """Modules of clocks, files and processes."""
 EFFECT_ROOMS = ("autotune", "tuning_logs")
 
-OPTIONAL = frozenset({"cuda", "onnxruntime", "openvino", "psycopg", "ray"})
+OPTIONAL = frozenset({"cuda", "onnxruntime", "openvino", "psycopg", "ray", "torch"})
 """Packages of the extras: imported where they are used."""
 
 BANNED_WORDS = frozenset(

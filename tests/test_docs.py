@@ -86,7 +86,7 @@ def test_the_python_of_the_tutorial_works(tutored):
 
 def test_the_worked_examples_of_extending_work(tmp_path):
     found = blocks((DOCS / "extending.md").read_text(), "python")
-    assert len(found) == 5
+    assert len(found) == 6
     script(tmp_path, "\n".join(found))
 
 

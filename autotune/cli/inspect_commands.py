@@ -28,8 +28,9 @@ def bench(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Engines and other artifacts of the model to compare with, separated by commas: onnxruntime, openvino "
-            "(held to fp32), openvino-default (chooses its precision itself).",
+            help="Engines and other artifacts of the model to compare with, separated by commas: onnxruntime, "
+            "onnxruntime-best (the fastest of a few settings), openvino (held to fp32), openvino-default (chooses its "
+            "precision itself), torch.compile (needs the model's .pt2 file).",
         ),
     ] = "onnxruntime",
     model: Annotated[
@@ -111,15 +112,17 @@ def kernels(
     as_json: opt.Json = False,
 ) -> Reply:
     """Show an artifact's kernels or their code. Code is as scheduled, as LLVM sees it, or machine code."""
-    from autotune.report.inspect_kernels import report_kernels
+    from autotune.report.inspect_kernels import report_kernels, report_memory
 
     if explain:
         if task is not None or emit is not None:
             raise UsageError("--explain is about the whole artifact; leave out --task and --emit")
         return _explain_kernels(artifact, as_json)
     found = report_kernels(artifact, task, emit)
-    data = {"artifact": str(artifact), "emit": emit, "kernels": [kernel.to_data() for kernel in found]}
-    return Reply(cli_text.kernel_lines(found), data, as_json)
+    memory = report_memory(artifact)
+    data = {"artifact": str(artifact), "emit": emit, **memory, "kernels": [kernel.to_data() for kernel in found]}
+    lines = cli_text.kernel_lines(found)
+    return Reply(lines if task or emit else [*lines, cli_text.memory_line(memory)], data, as_json)
 
 
 def _explain_kernels(artifact: Path, as_json: bool) -> Reply:

@@ -103,12 +103,16 @@ def bench_lines(result: BenchResult) -> list[str]:
         if engine["name"] in data["speedup"]:
             low, high = data["speedup_quartiles"][engine["name"]]
             speed = f"{data['speedup'][engine['name']]:.3f} ({low:.3f} to {high:.3f})"
-        rows.append([engine["name"], engine["version"], engine["precision"], *times, speed])
-    heads = ["engine", "version", "precision", "min ms", "p50 ms", "mean ms", "p90 ms", "p99 ms", "speedup (quartiles)"]
+        memory = [f"{engine[key] / 1e6:.0f}" if key in engine else "–" for key in ("load_bytes", "serving_bytes")]
+        rows.append([engine["name"], engine["version"], engine["precision"], *times, *memory, speed])
+    times = ["min ms", "p50 ms", "mean ms", "p90 ms", "p99 ms"]
+    heads = ["engine", "version", "precision", *times, "load MB", "serving MB", "speedup (quartiles)"]
     lines = [
         f"{result.model or result.artifact}: {result.threads} threads, {data['rounds']} rounds of every engine in turn",
         *table(heads, rows),
         "speedup = p50 of the other / ours, above 1 ours is faster; quartiles are over the rounds",
+        "MB = peak memory of the engine's process while it loads and while it runs, beyond that of an empty one",
+        *(f"{each['name']} ran as {each['way']}, its fastest way" for each in data["engines"] if each["way"]),
     ]
     return [*lines, *disturbance(result.others_cpu)]
 
@@ -202,6 +206,13 @@ def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
         )
     heads = ["key", "task", "×", "µs", "GFLOPS", "precision", *(["error"] if erring else []), "config"]
     return table(heads, rows)
+
+
+def memory_line(memory: Mapping[str, int | None]) -> str:
+    """The memory that a session needs, planned when the artifact was built."""
+    weights, arena = memory["weights_bytes"], memory["arena_bytes"]
+    others = "allocated at every call" if arena is None else f"{arena / 1e6:.1f} MB for each stream"
+    return f"weights {(weights or 0) / 1e6:.1f} MB; other tensors {others}"
 
 
 def lane_lines(report: LaneReport) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
 from autotune.artifact.precision_choice import choice_of, precision_of
 from autotune.backends.backend_catalog import BACKENDS, backend_of
+from autotune.backends.device_interface import weights_bytes
 from schedules.config import Config
 from schedules.task import Task
 from schedules.vocabulary.choices import choose, did_you_mean
@@ -76,6 +77,19 @@ def report_kernels(path: Path, task: str | None = None, emit: str | None = None)
         code = "" if emit is None else _code(artifact, programs[each.key], choice.config, emit)
         kernels.append(Kernel(each, choice.config, choice.latency_s, errors.get(each.key), code))
     return kernels
+
+
+def report_memory(path: Path) -> dict[str, int | None]:
+    """Bytes that a session of the artifact at ``path`` needs: of its weights, once, and of an arena for each stream.
+
+    The arena is None where TVM's virtual machine runs the model and allocates at every call.
+
+    Raises:
+        ArtifactError: if the artifact is damaged or not for this machine.
+    """
+    artifact = read_artifact(path)
+    arena = None if artifact.steps is None else artifact.steps.arena_bytes
+    return {"weights_bytes": weights_bytes(artifact), "arena_bytes": arena}
 
 
 def _code(artifact: Artifact, program: str, config: Config, form: str) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from autotune.artifact.known_runs import (
     LogView,
@@ -25,19 +26,24 @@ from autotune.artifact.known_runs import (
 )
 from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import remove_abandoned
+from autotune.contributions import contribution, framework_of
 from autotune.events import Observer, ignore
 from autotune.graph.lanes import device_of
 from autotune.options import INSTANT, Options, default_log
 from autotune.tuning.result import PHASES, Result
 from autotune.tuning.run_plan import RunPlan, plan_run
-from schedules.vocabulary.errors import ArtifactError, LogError
+from schedules.vocabulary.errors import ArtifactError, LogError, UsageError
 
 REPEATED = "nothing has changed since"
 """What is said of a run that was not carried out again."""
 
 
 def tune(
-    model: str | Path | Sequence[str | Path], options: Options | None = None, observe: Observer = ignore
+    model: str | Path | Sequence[str | Path] | Any,
+    options: Options | None = None,
+    observe: Observer = ignore,
+    *,
+    example_inputs: Any = None,
 ) -> Result:
     """Tune ``model``, build and verify the artifact.
 
@@ -48,14 +54,16 @@ def tune(
     Args:
         model: an ONNX file; or several, which share one budget so that the sum of their latencies, weighted by
             ``options.weights``, falls fastest. Each gets an artifact of its own, and ``parts`` of the result has an
-            entry for each.
+            entry for each. Or a ``torch.nn.Module`` (docs/pytorch.md).
+        example_inputs: of a module: a tuple of the positional arguments of ``forward``, a mapping of its keyword
+            arguments, or the only argument.
 
     Raises:
         AutotuneError: with one line for people: a bad model, option, log or artifact folder, a miss in a frozen run,
             or outputs that differ from the reference.
     """
     began = time.perf_counter()
-    paths = [Path(model)] if isinstance(model, str | Path) else [Path(each) for each in model]
+    paths = _files(model, example_inputs, options or Options())
     plan = plan_run(paths, options or Options())
     options = plan.options
     if options.frozen:
@@ -82,15 +90,43 @@ def is_repeated(result: Result) -> bool:
 
 
 def build(
-    model: str | Path | Sequence[str | Path], options: Options | None = None, observe: Observer = ignore
+    model: str | Path | Sequence[str | Path] | Any,
+    options: Options | None = None,
+    observe: Observer = ignore,
+    *,
+    example_inputs: Any = None,
 ) -> Result:
     """Build and verify the artifact of ``model``, or of each of several, from the log alone; nothing is measured.
+
+    Args:
+        model, example_inputs: as ``tune``.
 
     Raises:
         MissingRecordError: if the log lacks a task, naming each and why.
         AutotuneError: as ``tune``.
     """
-    return tune(model, replace(options or Options(), frozen=True), observe)
+    return tune(model, replace(options or Options(), frozen=True), observe, example_inputs=example_inputs)
+
+
+def _files(model: Any, example_inputs: Any, options: Options) -> list[Path]:
+    """The ONNX files of ``model``.
+
+    Raises:
+        UsageError: if it is neither a file nor files, nor a model of a known framework.
+        AutotuneError: if a framework's model cannot be exported.
+    """
+    name = framework_of(model)
+    if name is not None:
+        return [contribution(name, f"a model of {name}")(model, example_inputs, options)]
+    if example_inputs is not None:
+        raise UsageError("example_inputs are for a torch.nn.Module; leave them out for an ONNX file")
+    paths = [model] if isinstance(model, str | os.PathLike) else list(model) if isinstance(model, Sequence) else [model]
+    strange = [each for each in paths if not isinstance(each, str | os.PathLike)]
+    if strange:
+        raise UsageError(
+            f"{type(strange[0]).__name__} is no model; give the path of an ONNX file, or a torch.nn.Module"
+        )
+    return [Path(each) for each in paths]
 
 
 def _key(plan: RunPlan, address: str) -> str | None:

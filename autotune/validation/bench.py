@@ -33,16 +33,11 @@ from autotune.artifact.manifest import BENCH, SEGMENTS, attach, kind_of, sha256
 from autotune.importer.load import load_model
 from autotune.interface import TensorSpec
 from autotune.runtime.model_timing import interval
+from autotune.validation.bench_engine import OURS
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
+from autotune.validation.peers.peer_catalog import peer, peer_places
 from autotune.validation.verify import random_inputs
-from schedules.vocabulary.choices import choose
 from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
-
-OURS = "tune"
-REFERENCE_ENGINES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "openvino-default": "openvino"}
-"""Engine → its Python package. ``openvino`` is held to fp32, as our kernels are; ``openvino-default`` chooses its
-precision itself: bf16 where the CPU has instructions for it."""
-INSTALL = "pip install 'tune-compiler[bench]'"
 
 ROUND_S = 0.2
 """Timed seconds per engine and round. Heuristic: long against a time slice, short against a drift of the clock."""
@@ -52,6 +47,8 @@ FEWEST_ROUNDS, MOST_ROUNDS = 6, 30
 """Rounds without ``rounds``: the 95 % interval of a median of fewer than 6 says nothing."""
 SURE = 0.01
 """A ratio is known when half of its 95 % interval is within this share of it."""
+LEAST_GAIN = 1.02
+"""A peer's first way is left if another is this many times as fast: less is noise. Heuristic."""
 ALONE_ROUNDS = 2
 """Rounds of an engine that is timed alone."""
 
@@ -113,7 +110,7 @@ def bench(
     """Time the artifact and ``against`` in turn.
 
     Args:
-        against: other engines, of ``REFERENCE_ENGINES``, and paths of other artifacts of the model, each on the
+        against: names of peers, and paths of other artifacts of the model, each on the
             threads that it was tuned for.
         model_path: the ONNX model; None looks for it, see ``find_model``.
         rounds: how often every engine gets its turn; None: until every ratio is known (``SURE``).
@@ -140,7 +137,7 @@ def bench(
         folder = Path(temporary)
         # With its shapes fixed as in the artifact, so that every engine may specialise.
         bound = None if model is None else load_model(model, {spec.name: spec.shape for spec in specs if spec.shape})
-        write_job(folder, bound, random_inputs(specs, seed), threads, str(artifact_path.resolve()))
+        write_job(folder, bound, random_inputs(specs, seed), threads, str(artifact_path.resolve()), source=model)
         engines = []
         for index, name in enumerate((OURS, *against)):
             progress("starting engines", index, len(against) + 1)
@@ -157,6 +154,8 @@ def bench(
             if rounds is None and all(is_known(engine.times, engines[0].times) for engine in engines[1:]):
                 break
         progress("rounds", limit, limit)
+        for engine in engines:
+            engine.times.memory = engine.memory()
     times = tuple(engine.times for engine in engines)
     source = str(artifact.provenance.get("model", ""))
     return BenchResult(artifact_path, source, threads, times, meter.others_cpu)
@@ -218,15 +217,16 @@ def check_engines(names: Sequence[str]) -> None:
         UsageError, InstallError: naming the engine and what to do.
     """
     for name in (name for name in names if not is_artifact(name)):
-        if importlib.util.find_spec(choose("--against", name, REFERENCE_ENGINES)) is None:
-            raise InstallError(f"{name} is not installed; run: {INSTALL}")
+        found = peer(name)
+        if importlib.util.find_spec(found.package) is None:
+            raise InstallError(f"{name} is not installed; run: {found.install}")
     if len(set(names)) < len(names):
         raise UsageError(f"--against {','.join(names)} names an engine twice")
 
 
 def is_artifact(name: str) -> bool:
     """Whether what is compared with is an artifact, by its path, and no engine."""
-    return name not in REFERENCE_ENGINES and Path(name).is_dir()
+    return name not in peer_places() and Path(name).is_dir()
 
 
 def start_engine(name: str, folder: Path, threads: int) -> EngineProcess:
@@ -239,8 +239,10 @@ def start_engine(name: str, folder: Path, threads: int) -> EngineProcess:
     Raises:
         MeasureError: if it cannot be loaded.
     """
-    if not is_artifact(name):
+    if name == OURS:
         return EngineProcess(name, folder)
+    if not is_artifact(name):
+        return EngineProcess(_fastest_way(name, folder), folder, name)
     other = Path(tempfile.mkdtemp(dir=folder))
     job = json.loads((folder / "job.json").read_text())
     job |= {"threads": threads, "artifact": str(Path(name).resolve())}
@@ -285,6 +287,7 @@ def write_job(
     threads: int,
     artifact: str = "",
     serve: Mapping[str, Any] | None = None,
+    source: Path | None = None,
 ) -> None:
     """Write what ``autotune.validation.bench_engine`` reads.
 
@@ -293,11 +296,13 @@ def write_job(
         feed: input name → array.
         artifact: path of the artifact; empty where ours does not run.
         serve: fields of ``ServeOptions``, for requests side by side.
+        source: the ONNX file that ``model`` was read from.
     """
     if model is not None:
         onnx.save(model, folder / "model.onnx")
     np.savez(folder / "inputs.npz", *feed.values())
     job = {"threads": threads, "artifact": artifact, "inputs": list(feed), "serve": serve}
+    job["source"] = None if source is None else str(source.resolve())
     (folder / "job.json").write_text(json.dumps(job))
 
 
@@ -318,6 +323,19 @@ def time_alone(name: str, model: onnx.ModelProto, feed: Mapping[str, NDArray[Any
             for _ in range(ALONE_ROUNDS):
                 engine.times.rounds.append(engine.run(count, warmup=1))
             return engine.times
+
+
+def _fastest_way(name: str, folder: Path) -> str:
+    """The way to run a peer: its first, unless another is faster by ``LEAST_GAIN`` on the work in ``folder``."""
+    ways = list(peer(name).ways)
+    if len(ways) == 1:
+        return ways[0]
+    medians = {}
+    for way in ways:  # each in a process that ends: the fastest one's memory is its own
+        with EngineProcess(way, folder) as engine:
+            medians[way] = statistics.median(engine.run(_calibrate(engine, [engine]), warmup=1))
+    best = min(ways, key=medians.__getitem__)
+    return best if medians[best] * LEAST_GAIN < medians[ways[0]] else ways[0]
 
 
 def _calibrate(engine: EngineProcess, engines: Sequence[EngineProcess]) -> int:

@@ -26,7 +26,6 @@ from autotune.host.machine import read_host
 from autotune.importer.load import load_model
 from autotune.runtime.serve_options import ServeOptions
 from autotune.validation.bench import (
-    OURS,
     Progress,
     check_engines,
     find_model,
@@ -36,17 +35,11 @@ from autotune.validation.bench import (
     thread_counts,
     write_job,
 )
+from autotune.validation.bench_engine import OURS
 from autotune.validation.bench_process import CpuMeter, EngineProcess, wait_until_quiet
+from autotune.validation.peers.peer_catalog import peer
 from autotune.validation.verify import random_inputs
-from schedules.vocabulary.choices import choose
 from schedules.vocabulary.errors import UsageError
-
-WAYS = {
-    "onnxruntime": ("onnxruntime", "onnxruntime-per-client"),
-    "openvino": ("openvino-throughput", "openvino"),
-}
-"""Engine → its ways to serve several clients: one session of ONNX Runtime for all, or one for each; OpenVINO's hints
-THROUGHPUT and LATENCY, held to fp32."""
 
 ROUND_S = 0.3
 """Timed seconds per engine, number of clients and round. Heuristic: some requests of the slowest model."""
@@ -149,7 +142,7 @@ def bench_clients(
 
     Args:
         clients: numbers of clients.
-        against: engines of ``WAYS``, and paths of other artifacts of the model.
+        against: names of peers that serve several clients, and paths of other artifacts of the model.
         options: of our session.
         model_path, rounds: as ``bench``.
 
@@ -159,7 +152,7 @@ def bench_clients(
     """
     if rounds < 1 or not clients or min(clients) < 1:
         raise UsageError(f"rounds is {rounds} and clients are {list(clients)}; each must be at least 1")
-    ways = {name: (name,) if is_artifact(name) else choose("--against", name, WAYS) for name in against}
+    ways = {name: (name,) if is_artifact(name) else _ways(name) for name in against}
     check_engines(against)
     artifact = read_artifact(path) if kind_of(path) == KERNELS else read_composite(path)
     specs, threads = inputs_of(artifact), _threads(artifact, options)
@@ -176,7 +169,9 @@ def bench_clients(
         engines: list[EngineProcess] = []
         for number, name in enumerate(names):
             progress("starting engines", number, len(names))
-            engines.append(stack.enter_context(start_engine(name, folder, threads)))
+            is_way = name != OURS and name not in against
+            process = EngineProcess(name, folder) if is_way else start_engine(name, folder, threads)
+            engines.append(stack.enter_context(process))
         table = {
             (number, count): Served(name, engine.times.version, engine.times.precision, count)
             for count in clients
@@ -195,6 +190,18 @@ def bench_clients(
         progress("rounds", rounds, rounds)
     source = str(artifact.provenance.get("model", ""))
     return ClientsResult(path, source, threads, rounds, tuple(table.values()), ways, meter.others_cpu)
+
+
+def _ways(name: str) -> tuple[str, ...]:
+    """Names of the ways in which a peer serves several clients.
+
+    Raises:
+        UsageError: if there is no such peer, or it serves one.
+    """
+    ways = tuple(peer(name).clients)
+    if not ways:
+        raise UsageError(f"--against {name}: it cannot serve several clients at once; leave it or --clients out")
+    return ways
 
 
 def _far_behind(served: Iterable[Served], ways: Mapping[str, tuple[str, ...]]) -> set[tuple[str, int]]:

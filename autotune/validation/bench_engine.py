@@ -5,19 +5,18 @@ a pause, take each other's cores; so each gets a process, and the caller lets th
 
 A worker's folder holds what the engine is to run:
 
-    job.json     {"threads", "artifact", "inputs": [name, …], "serve"}
+    job.json     {"threads", "artifact", "inputs": [name, …], "serve", "source"}
     model.onnx   for the engines that read ONNX
     inputs.npz   the inputs in the order of "inputs"
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,13 @@ from numpy.typing import NDArray
 
 from autotune.host.cpu_claims import CLAIMS
 from autotune.host.fork_server import Handler, Job, Refused
-from autotune.validation.engine_precision import artifact_precision, onnxruntime_precision
+from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.validation.engine_precision import artifact_precision
+from autotune.validation.peers.peer import Engine, Work, load_work
+from autotune.validation.peers.peer_catalog import loader
 from schedules.vocabulary.errors import AutotuneError, MeasureError
 
-MULTIPLYING = frozenset(
-    {"Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNCell", "RNNSeq", "ScaledDotProductAttention"}
-)
-"""OpenVINO's layers that multiply matrices, in which a model spends its time."""
-
-PRECISIONS = {"f32": "fp32", "f16": "fp16", "i8": "int8", "u8": "int8"}
-"""OpenVINO's names of precisions → ours, where they differ."""
+OURS = "tune"
 
 
 @dataclass(frozen=True)
@@ -72,38 +68,15 @@ class Serve(Job):
 
 
 @dataclass(frozen=True)
-class Work:
-    """What to run: see the module."""
+class Memory(Job):
+    """Answered with the peak memory until the engine was loaded, and that since then, both in bytes.
 
-    folder: Path
-    threads: int
-    artifact: Path
-    feed: dict[str, NDArray[Any]]
-    serve: Mapping[str, Any] | None = None
-
-    @property
-    def model(self) -> str:
-        """Path of the ONNX file."""
-        return str(self.folder / "model.onnx")
-
-
-@dataclass(frozen=True)
-class Engine:
-    """A loaded model.
-
-    Attributes:
-        run: one inference, outputs as NumPy arrays that the caller may read.
-        clients: number of clients → what each of them runs; None where all of them may call ``run``.
+    It is what the process holds in physical memory, beyond what it held before the engine was imported: code, weights
+    and buffers.
     """
 
-    version: str
-    precision: str
-    run: Callable[[], object]
-    clients: Callable[[int], list[Callable[[], object]]] | None = None
 
-
-# Every engine is imported where it is used: a process must hold no threads of an engine that it does not time, and
-# the reference engines are optional.
+# Imported where it is used: a process must hold no threads of an engine that it does not time.
 def _tune(work: Work) -> Engine:
     from autotune import __version__
     from autotune.runtime.serve_options import ServeOptions
@@ -114,114 +87,6 @@ def _tune(work: Work) -> Engine:
     else:
         session = InferenceSession(work.artifact, serve=ServeOptions(**work.serve))
     return Engine(__version__, artifact_precision(work.artifact), lambda: session.run(None, work.feed))
-
-
-def _onnxruntime(work: Work) -> Engine:
-    import onnxruntime
-
-    session, precision = _onnxruntime_session(work, work.threads), _onnxruntime_precision(work)
-    return Engine(onnxruntime.__version__, precision, lambda: session.run(None, work.feed))
-
-
-def _onnxruntime_per_client(work: Work) -> Engine:
-    """A session for every client, each on its share of the threads."""
-    import onnxruntime
-
-    @cache  # for every round: of a large model they take seconds to load
-    def clients(count: int) -> list[Callable[[], object]]:
-        sessions = [_onnxruntime_session(work, max(1, work.threads // count)) for _ in range(count)]
-        return [partial(session.run, None, work.feed) for session in sessions]
-
-    return Engine(onnxruntime.__version__, _onnxruntime_precision(work), clients(1)[0], clients)
-
-
-def _onnxruntime_precision(work: Work) -> str:
-    return onnxruntime_precision(Path(work.model), _onnxruntime_options(work.threads))
-
-
-def _onnxruntime_session(work: Work, threads: int) -> Any:
-    import onnxruntime
-
-    options = _onnxruntime_options(threads)
-    return onnxruntime.InferenceSession(work.model, options, providers=["CPUExecutionProvider"])
-
-
-def _onnxruntime_options(threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
-    return options
-
-
-def _openvino(work: Work) -> Engine:
-    return _compiled_by_openvino(work, {"INFERENCE_PRECISION_HINT": "f32"})
-
-
-def _openvino_default(work: Work) -> Engine:
-    return _compiled_by_openvino(work, {})
-
-
-def _openvino_throughput(work: Work) -> Engine:
-    return _compiled_by_openvino(work, {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "THROUGHPUT"})
-
-
-def _compiled_by_openvino(work: Work, settings: Mapping[str, Any]) -> Engine:
-    import openvino
-
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": work.threads, **settings}
-    compiled = openvino.Core().compile_model(work.model, "CPU", settings)
-    request = compiled.create_infer_request()
-    info = [operator.get_rt_info() for operator in compiled.get_runtime_model().get_ops()]
-    layers = [(str(each["layerType"].astype(str)), str(each["runtimePrecision"].astype(str))) for each in info]
-    precision = openvino_precision(layers, compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
-    version = openvino.__version__.partition("-")[0]
-
-    def clients(count: int) -> list[Callable[[], object]]:
-        return [partial(_infer, compiled.create_infer_request(), work.feed) for _ in range(count)]
-
-    return Engine(version, precision, lambda: request.infer(work.feed, share_inputs=True, share_outputs=True), clients)
-
-
-def _infer(request: Any, feed: Mapping[str, NDArray[Any]]) -> object:
-    """One asynchronous request of OpenVINO's, awaited."""
-    request.start_async(feed, share_inputs=True)
-    request.wait()
-    return request.results
-
-
-def openvino_precision(layers: Iterable[tuple[str, str]], floats: str) -> str:
-    """The precision that OpenVINO computes a compiled model in, such as ``bf16`` or ``bf16+int8``.
-
-    Args:
-        layers: (type, precision) of every layer, by OpenVINO's names. Only those that multiply count: what moves and
-            converts data at the borders of a model is in fp32 whatever the others are.
-        floats: the precision of its floating point numbers, for a model without such layers.
-    """
-    found = {precision for kind, precision in layers if kind in MULTIPLYING} or {floats}
-    return "+".join(sorted({PRECISIONS.get(precision, precision) for precision in found}))
-
-
-ENGINES: dict[str, Callable[[Work], Engine]] = {
-    "tune": _tune,
-    "onnxruntime": _onnxruntime,
-    "onnxruntime-per-client": _onnxruntime_per_client,
-    "openvino": _openvino,
-    "openvino-throughput": _openvino_throughput,
-    "openvino-default": _openvino_default,
-}
-
-
-def load_work(folder: Path) -> Work:
-    """The work in ``folder``."""
-    described = json.loads((folder / "job.json").read_text())
-    names = described["inputs"]
-    with np.load(folder / "inputs.npz") as arrays:
-        feed = dict(zip(names, (arrays[f"arr_{i}"] for i in range(len(names))), strict=True))
-    return Work(folder, described["threads"], Path(described["artifact"]), feed, described.get("serve"))
 
 
 WARM_S = 0.1
@@ -258,7 +123,7 @@ class EngineHandler(Handler):
     """Runs one engine. It is loaded in the worker, since no engine survives a fork.
 
     Args:
-        settings: the engine's name and the folder of its work.
+        settings: ``tune``, or the name of a way to run a peer; and the folder of its work.
     """
 
     def __init__(self, settings: tuple[str, str]) -> None:
@@ -267,16 +132,23 @@ class EngineHandler(Handler):
         self._engine: Engine | None = None
         CLAIMS.enabled = False  # engines run in turn, each on the CPUs that it would have to itself
 
-    def answer(self, job: Load | Outputs | Run | Serve) -> object:
+    def answer(self, job: Load | Outputs | Run | Serve | Memory) -> object:
         """Do one job; ``Load`` comes first."""
         if isinstance(job, Load):
+            self._bytes_before = _resident("VmRSS")
             try:
-                self._work = load_work(self._folder)
-                self._engine = ENGINES[self._name](self._work)
-            except AutotuneError as error:
+                with third_party():
+                    self._work = load_work(self._folder)
+                    self._engine = (_tune if self._name == OURS else loader(self._name))(self._work)
+            except (AutotuneError, ThirdPartyError) as error:
                 return Refused(MeasureError(f"{self._name} cannot start: {error}"))
+            self._bytes_loaded = _resident("VmHWM") - self._bytes_before
+            with suppress(OSError):  # where the system forbids it, both peaks are that of the whole life
+                Path("/proc/self/clear_refs").write_text("5")  # the peak begins again
             return self._engine.version, self._engine.precision
         assert self._engine is not None
+        if isinstance(job, Memory):
+            return self._bytes_loaded, _resident("VmHWM") - self._bytes_before
         if isinstance(job, Outputs):
             self._work.feed.update(job.feed)  # which the engine reads at every run
             made: Any = self._engine.run()
@@ -292,3 +164,11 @@ class EngineHandler(Handler):
             self._engine.run()
             latencies.append(time.perf_counter() - start)
         return latencies
+
+
+def _resident(field: str) -> int:
+    """Bytes of physical memory that this process holds (``VmRSS``), or held at most (``VmHWM``)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) << 10
+    return 0

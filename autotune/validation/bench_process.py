@@ -14,7 +14,7 @@ import psutil
 from numpy.typing import NDArray
 
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
-from autotune.validation.bench_engine import Load, Outputs, Run, Serve
+from autotune.validation.bench_engine import OURS, Load, Memory, Outputs, Run, Serve
 from schedules.vocabulary.errors import MeasureError
 
 HANDLER = "autotune.validation.bench_engine:EngineHandler"
@@ -33,6 +33,9 @@ START_TIMEOUT_S = 600.0
 RUN_TIMEOUT_S = 600.0
 """Wall-clock limits of loading a model and of one round. Heuristic: an engine that exceeds them hangs."""
 
+MEMORY = ("load_bytes", "serving_bytes")
+"""Fields of an engine's peak memory."""
+
 
 @dataclass
 class EngineTimes:
@@ -40,12 +43,17 @@ class EngineTimes:
 
     Attributes:
         rounds: per round the timed runs in seconds, in order.
+        way: how a peer with several ways ran; empty for others.
+        memory: peak bytes while the engine was loaded, and afterwards, as ``bench_engine.Memory``; None where that was
+            not asked.
     """
 
     name: str
     version: str
     precision: str
     rounds: list[list[float]] = field(default_factory=list)
+    way: str = ""
+    memory: tuple[int, int] | None = None
 
     @property
     def runs_s(self) -> list[float]:
@@ -66,6 +74,8 @@ class EngineTimes:
             "mean_ms": float(runs_ms.mean()),
             "p90_ms": p90,
             "p99_ms": p99,
+            "way": self.way,
+            **({} if self.memory is None else dict(zip(MEMORY, self.memory, strict=True))),
         }
 
 
@@ -87,7 +97,8 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         except BaseException:  # whatever goes wrong, Ctrl-C too: the process must not stay
             self.close()
             raise
-        self.times = EngineTimes(self.name, version, precision)
+        way = engine if engine not in (OURS, self.name) else ""
+        self.times = EngineTimes(self.name, version, precision, way=way)
         self._usage = psutil.Process(self._pool.workers[0].pid)
 
     def __exit__(self, *exc: object) -> None:
@@ -120,6 +131,15 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         rate, latencies = self._answer(Serve(clients, seconds, timeout_s=RUN_TIMEOUT_S))
         return float(rate), list(latencies)
 
+    def memory(self) -> tuple[int, int]:
+        """Peak bytes while the engine was loaded, and since then.
+
+        Raises:
+            MeasureError: if the process died or does not answer.
+        """
+        loaded, serving = self._answer(Memory(timeout_s=RUN_TIMEOUT_S))
+        return int(loaded), int(serving)
+
     def cpu_s(self) -> float:
         """CPU seconds used so far, of all its threads."""
         times = self._usage.cpu_times()
@@ -129,7 +149,7 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         """End the process."""
         self._server.close()
 
-    def _answer(self, job: Load | Outputs | Run | Serve) -> Any:
+    def _answer(self, job: Load | Memory | Outputs | Run | Serve) -> Any:
         (answer,) = self._pool.run([job])
         if isinstance(answer, Lost) and answer.error == "timeout":
             raise MeasureError(f"{self.name} gave no answer in {job.timeout_s:.0f} s")

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 import tvm
+import tvm_ffi
 from onnx.external_data_helper import uses_external_data
 from tvm import relax, tirx
 from tvm.ir import GenericConst, IRModule
@@ -17,7 +18,6 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.contributions import operator_advice
 from autotune.host.dtypes import is_end
-from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
 from autotune.importer.onnx_model.tensors import array_of
@@ -51,10 +51,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
     def _parse_array(self, tensor: onnx.TensorProto) -> tvm.runtime.Tensor:
         if not uses_external_data(tensor):
             return super()._parse_array(tensor)
-        array = array_of(tensor)
-        if array.ctypes.data % KERNEL_ALIGNMENT:  # exporters write small files without gaps between tensors
-            return tvm.runtime.tensor(array)  # a copy, which is aligned
-        return tvm.runtime.from_dlpack(array)  # a constant in the tensor's file
+        # A constant in the tensor's file. Exporters leave no gaps between tensors; no kernel reads it where it lies.
+        return tvm_ffi.from_dlpack(array_of(tensor), require_alignment=0)
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         for value in graph.input:  # Relax's own takes an axis of size zero for a symbol

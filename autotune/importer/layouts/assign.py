@@ -8,11 +8,12 @@ is repacked at run time.
 from __future__ import annotations
 
 from tvm import relax, tirx
-from tvm.ir import IRModule
+from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.layouts.fold_constants import fold_call
 from autotune.importer.layouts.packing import Array, Shape
-from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name, shape_of
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, elements, operator_name, shape_of
+from autotune.importer.onnx_model.tensors import leave_pages
 
 
 def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, list[Array]]:
@@ -41,6 +42,7 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
             for bindings in function.body.blocks:
                 for binding in bindings.bindings:
                     _rebuild(layouts, binding)
+                    _leave_constants(binding.value)
             result = builder.emit_output(layouts.plain_expr(function.body.body))
         builder.emit_func_output(result, [*params, *layouts.parameters])
     return builder.finalize(), layouts.weights
@@ -64,6 +66,13 @@ def _consumers(function: relax.Function) -> dict[relax.Var, list[relax.Call]]:
                 note(arg, value)
     note(function.body.body, function.body.body)
     return found
+
+
+def _leave_constants(expr: relax.Expr) -> None:
+    """Leave the pages of the weights that ``expr`` reads: they are packed now, and lie in the model's file."""
+    for argument in expr.args if isinstance(expr, relax.Call) else ():
+        if isinstance(argument, GenericConst):
+            leave_pages(elements(argument))
 
 
 def _rebuild(layouts: TensorLayouts, binding: relax.VarBinding) -> None:

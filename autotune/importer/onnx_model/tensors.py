@@ -7,7 +7,9 @@ is a copy of its place, so a model of gigabytes passes through the importer's re
 from __future__ import annotations
 
 import math
+import mmap
 import warnings
+import weakref
 from collections.abc import Container, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -34,6 +36,10 @@ PLACE = ("location", "offset", "length")
 """What is kept of a tensor apart; its location is a whole path."""
 
 
+_MAPPED: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionary()
+"""Address of a mapped tensor → its mapping, as long as an array lies there. Only pages of files may be left."""
+
+
 def array_of(tensor: TensorProto) -> NDArray[Any]:
     """The tensor's numbers; of a tensor apart mapped from its file, to which nothing is ever written."""
     if not uses_external_data(tensor):
@@ -49,7 +55,15 @@ def mapped_bytes(tensor: TensorProto) -> NDArray[np.uint8]:
     """The bytes of a tensor apart, where they lie in its file."""
     place = {entry.key: entry.value for entry in tensor.external_data}
     size = int(place["length"])
-    return np.memmap(place["location"], np.uint8, "c", int(place["offset"]), (size,)).view(np.ndarray)
+    mapped = np.memmap(place["location"], np.uint8, "c", int(place["offset"]), (size,))
+    _MAPPED[mapped.ctypes.data] = mapped._mmap
+    return mapped.view(np.ndarray)
+
+
+def leave_pages(array: NDArray[Any]) -> None:
+    """Take the pages of a tensor apart out of this process's memory; reading the array maps them again."""
+    if (mapping := _MAPPED.get(array.ctypes.data)) is not None:
+        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def fill_tensor(tensor: TensorProto, array: NDArray[Any], name: str) -> None:

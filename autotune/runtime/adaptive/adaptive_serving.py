@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.manifest import read_manifest
 from autotune.graph.lanes import Lane
+from autotune.host.dtypes import is_short_float
 from autotune.host.machine import read_host
 from autotune.runtime.adaptive.adapt import Adapt
 from autotune.runtime.adaptive.model_cache import ModelCache, Specs
@@ -231,7 +232,7 @@ class AdaptiveServing:
             logger.warning("%s: kernels are not used for %s: %s", self._path.name, shapes, error)
             self._routes.choose(route, REFERENCE)
             return wanted
-        route.is_checked = all(map(_agree, outputs, wanted))
+        route.is_checked = all(map(agree, outputs, wanted))
         if not route.is_checked:
             logger.warning("%s: kernels are not used for %s: their answers differ", self._path.name, shapes)
             self._routes.choose(route, REFERENCE)
@@ -378,9 +379,12 @@ def _independent(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return tuple(size if isinstance(size, int) else UNKNOWN for size in shape)
 
 
-def _agree(outputs: Array, wanted: Array) -> bool:
+def agree(outputs: Array, wanted: Array) -> bool:
+    """Whether two outputs have one shape and type and close values; integers are equal."""
     if outputs.shape != wanted.shape or outputs.dtype != wanted.dtype:
         return False
+    if is_short_float(wanted.dtype):  # NumPy cannot compare them
+        outputs, wanted = outputs.astype(np.float32), wanted.astype(np.float32)
     if wanted.dtype.kind not in "fc":
         return bool(np.array_equal(outputs, wanted))
     finite = np.isfinite(wanted)

@@ -205,3 +205,27 @@ def test_a_small_file_may_be_allowed_more_memory(tmp_path: Path) -> None:
         import_model(path, {}, target())
     with import_memory(6 << 30):
         import_model(path, {}, target())
+
+
+def test_importing_takes_one_and_a_half_times_the_weights(tmp_path: Path) -> None:
+    """Products of 128 MB of weights at odd places in the file; 74 MB are for all else, beyond TVM's own 226 MB."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{number}": rng.random((2048, 2048), np.float32) for number in range(8)}
+    names = ["x", *(f"t{number}" for number in range(7)), "y"]
+    nodes = [helper.make_node("MatMul", [names[number], f"w{number}"], [names[number + 1]]) for number in range(8)]
+    path = tmp_path / "wide.onnx"
+    onnx.save(model_of(nodes, [value("x", (16, 2048))], ["y"], weights), path)
+    script = """
+import resource, sys
+from pathlib import Path
+from autotune.importer.guarded_import import import_model
+from tests.autotune_tests.tiny import target
+
+machine = target()
+resident = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))
+import_model(Path(sys.argv[1]), {}, machine)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - int(resident.split()[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    size = sum(array.nbytes for array in weights.values())
+    assert 0.9 * size <= int(done.stdout.splitlines()[-1]) << 10 <= 1.5 * size + 74e6

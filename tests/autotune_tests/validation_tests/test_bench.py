@@ -25,6 +25,7 @@ from autotune.validation.bench import (
     write_job,
 )
 from autotune.validation.bench_process import EngineTimes
+from autotune.validation.peers.peer_catalog import peer
 from autotune.validation.verify import random_inputs
 from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 from tests.autotune_tests.composites import three_segments, two_batches
@@ -149,14 +150,16 @@ def children():
 
 
 def test_engines_take_turns_and_leave_no_process(tiny_built, hurried):
-    engines = [name for name in bench_module.REFERENCE_ENGINES if importlib.util.find_spec(name)]
+    engines = [name for name in ("onnxruntime", "openvino") if importlib.util.find_spec(name)]
     assert "onnxruntime" in engines
     before = children()
     told = []
     result = bench(tiny_built.artifact, engines, rounds=2, progress=lambda *what: told.append(what))
     assert [engine.name for engine in result.engines] == ["tune", *engines]
     assert all(len(engine.rounds) == 2 and min(engine.runs_s) > 0 for engine in result.engines)
-    assert {engine.precision for engine in result.engines if engine.name != "openvino-default"} == {"fp32"}
+    assert {engine.precision for engine in result.engines} == {"fp32"}
+    assert all(min(engine.memory) > 0 for engine in result.engines)
+    assert all({"load_bytes", "serving_bytes"} <= engine.keys() for engine in result.to_data()["engines"])
     assert 0 <= result.others_cpu <= 1
     assert result.model == "tiny.onnx"
     assert told[-1] == ("rounds", 2, 2)
@@ -171,6 +174,16 @@ def test_another_artifact_is_an_engine_by_its_path(tiny_built, hurried, tmp_path
     assert [engine.name for engine in result.engines] == ["tune", str(other)]
     assert len({engine.precision for engine in result.engines}) == 1
     assert list(result.to_data()["speedup"]) == [str(other)]
+
+
+def test_a_peer_with_several_ways_runs_in_its_fastest(tiny_built, hurried, monkeypatch):
+    monkeypatch.setattr(bench_module, "LEAST_GAIN", 0.0)  # another way than the first one
+    (engine,) = bench(tiny_built.artifact, ["onnxruntime-best"], rounds=1).engines[1:]
+    assert engine.name == "onnxruntime-best"
+    assert engine.to_data()["way"] in peer("onnxruntime-best").ways
+    monkeypatch.setattr(bench_module, "LEAST_GAIN", 1e9)
+    (engine,) = bench(tiny_built.artifact, ["onnxruntime-best"], rounds=1).engines[1:]
+    assert engine.way == "onnxruntime"
 
 
 def test_an_artifact_with_fallback_partitions_is_timed_as_a_whole(tmp_path, measurer, hurried):
@@ -198,10 +211,11 @@ def test_streams_and_batches_that_were_asked_for_are_not_the_other_artifacts(tmp
         write_job(folder, None, feed, 2, "ours.tuned", serve)
         start_engine("onnxruntime", folder, 1)
         start_engine(str(tmp_path), folder, 1)
-        (engine, own), (ours, other, name) = started[-2:]
+        (engine, own, _), (ours, other, name) = started[-2:]
         assert (engine, own, ours, name) == ("onnxruntime", folder, "tune", str(tmp_path))
         job = json.loads((other / "job.json").read_text())
         want = {"threads": 1, "artifact": str(tmp_path.resolve()), "inputs": ["x"], "serve": serve and {}}
+        want["source"] = None
         assert job == want
         assert np.load(other / "inputs.npz")["arr_0"].shape == (1, 2)
 

@@ -10,6 +10,7 @@ from autotune.runtime.serve_options import ServeOptions
 from autotune.validation import bench_clients as module
 from autotune.validation import bench_process
 from autotune.validation.bench_clients import ClientsResult, Served, bench_clients
+from autotune.validation.peers.peer_catalog import peer
 from schedules.vocabulary.errors import UsageError
 from tests.autotune_tests.composites import two_batches
 
@@ -59,6 +60,7 @@ def test_data_and_lines_say_the_same():
         ({"clients": [0]}, "each must be at least 1"),
         ({"rounds": 0}, "each must be at least 1"),
         ({"against": ["onnxruntme"]}, "did you mean 'onnxruntime'"),
+        ({"against": ["openvino-default"]}, "it cannot serve several clients at once"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tiny_built, changes, message):
@@ -76,10 +78,10 @@ def hurried(monkeypatch):
 
 
 def test_engines_and_other_artifacts_serve_in_turn(tiny_built, hurried):
-    engines = [name for name in module.WAYS if importlib.util.find_spec(name)]
+    engines = [name for name in ("onnxruntime", "openvino") if importlib.util.find_spec(name)]
     other = str(tiny_built.artifact)
     result = bench_clients(tiny_built.artifact, [1, 3], [*engines, other], ServeOptions(streams=2), rounds=1)
-    ways = [way for name in engines for way in module.WAYS[name]]
+    ways = [way for name in engines for way in peer(name).clients]
     assert [each.name for each in result.served] == ["tune", *ways, other] * 2
     assert [each.clients for each in result.served] == [1] * (len(ways) + 2) + [3] * (len(ways) + 2)
     assert all(each.requests_per_s > 0 and each.precision == "fp32" for each in result.served)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import time
 from collections.abc import Callable
@@ -10,25 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from autotune.host.fork_server import Refused
-from autotune.host.machine import read_host
 from autotune.validation import bench_engine
-from autotune.validation.bench_engine import (
-    ENGINES,
-    Engine,
-    EngineHandler,
-    Load,
-    Run,
-    Serve,
-    Work,
-    load_work,
-    openvino_precision,
-)
+from autotune.validation.bench_engine import EngineHandler, Load, Memory, Run, Serve
+from autotune.validation.peers.peer import Engine, Work, load_work
 from schedules.vocabulary.errors import ArtifactError, MeasureError
-from tests.autotune_tests.tiny import tiny_model
 
 
 @pytest.fixture
@@ -46,7 +33,7 @@ def test_work_is_read_from_its_folder(folder: Path) -> None:
 
 def test_an_engine_is_loaded_once_and_timed_without_its_warm_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[Work] = []
-    monkeypatch.setitem(bench_engine.ENGINES, "fake", lambda work: Engine("1.2", "fp32", lambda: runs.append(work)))
+    monkeypatch.setattr(bench_engine, "loader", lambda _: lambda work: Engine("1.2", "fp32", lambda: runs.append(work)))
     handler = EngineHandler(("fake", str(folder)))
     assert handler.answer(Load(timeout_s=1.0)) == ("1.2", "fp32")
     latencies = handler.answer(Run(3, 2, timeout_s=1.0))
@@ -64,7 +51,7 @@ def test_clients_send_at_once_and_what_warms_up_does_not_count(folder: Path, mon
         return [partial(time.sleep, 1e-3)] * count
 
     engine = Engine("1.2", "fp32", lambda: None, clients)
-    monkeypatch.setitem(bench_engine.ENGINES, "fake", lambda _: engine)
+    monkeypatch.setattr(bench_engine, "loader", lambda _: lambda _: engine)
     monkeypatch.setattr(bench_engine, "WARM_S", 0.02)
     handler = EngineHandler(("fake", str(folder)))
     handler.answer(Load(timeout_s=1.0))
@@ -103,36 +90,27 @@ def test_an_engine_that_refuses_its_model_cannot_start(folder: Path, monkeypatch
     def refuse(work: Work) -> Engine:
         raise ArtifactError("it was changed")
 
-    monkeypatch.setitem(bench_engine.ENGINES, "fake", refuse)
+    monkeypatch.setattr(bench_engine, "loader", lambda _: refuse)
     answer = EngineHandler(("fake", str(folder))).answer(Load(timeout_s=1.0))
     assert isinstance(answer, Refused)
     assert isinstance(answer.error, MeasureError)
     assert str(answer.error) == "fake cannot start: it was changed"
 
 
-@pytest.mark.parametrize(
-    ("layers", "floats", "precision"),
-    [
-        ([("Convolution", "f32"), ("Reorder", "bf16")], "f32", "fp32"),
-        ([("Input", "f32"), ("Reorder", "f32"), ("FullyConnected", "bf16")], "bf16", "bf16"),
-        ([("Convolution", "u8"), ("MatMul", "i8"), ("Subgraph", "f32")], "f32", "int8"),
-        ([("Convolution", "u8"), ("MatMul", "bf16")], "bf16", "bf16+int8"),
-        ([("Eltwise", "f16")], "f16", "fp16"),
-    ],
-)
-def test_openvinos_precision_is_that_of_what_multiplies(
-    layers: list[tuple[str, str]], floats: str, precision: str
-) -> None:
-    assert openvino_precision(layers, floats) == precision
+def test_the_peak_of_running_is_apart_from_that_of_loading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that needs 200 MB for a moment, and runs that hold 60 MB."""
 
+    def load(work: Work) -> Engine:
+        np.ones(200 << 17).sum()
+        held: list[object] = []
+        return Engine("1", "fp32", lambda: held or held.append(np.ones(60 << 17)))
 
-@pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed")
-def test_openvino_is_held_to_fp32_and_its_default_says_what_it_chose(folder: Path) -> None:
-    onnx.save(tiny_model(), folder / "model.onnx")
-    work = Work(folder, 1, Path("a.tuned"), {"data": np.zeros((1, 16, 8, 8), np.float32)})
-    assert ENGINES["openvino"](work).precision == "fp32"
-    flags = read_host().flags
-    expected = "bf16" if flags & {"avx512_bf16", "amx_bf16"} else "fp32"
-    default = ENGINES["openvino-default"](work)
-    assert default.precision == expected
-    default.run()
+    monkeypatch.setattr(bench_engine, "loader", lambda _: load)
+    handler = EngineHandler(("fake", str(folder)))
+    handler.answer(Load(timeout_s=1.0))
+    handler.answer(Run(1, 1, timeout_s=1.0))
+    answer = handler.answer(Memory(timeout_s=1.0))
+    assert isinstance(answer, tuple)
+    loaded, serving = answer
+    assert 150e6 < loaded < 300e6
+    assert 40e6 < serving < 150e6

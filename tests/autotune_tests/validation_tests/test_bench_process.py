@@ -73,7 +73,7 @@ def test_an_engine_that_refuses_the_model_is_told_in_one_line(tiny, tmp_path):
     folder = job(tiny, tmp_path)
     (folder / "model.onnx").write_bytes(b"nonsense")
     before = children()
-    with pytest.raises(MeasureError, match=r"onnxruntime ended .*Protobuf") as caught:
+    with pytest.raises(MeasureError, match=r"onnxruntime cannot start: .*Protobuf") as caught:
         EngineProcess("onnxruntime", folder)
     assert "\n" not in str(caught.value)
     assert children() == before

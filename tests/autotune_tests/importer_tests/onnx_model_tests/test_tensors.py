@@ -6,7 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.load import load_model
-from autotune.importer.onnx_model.tensors import array_of, as_uint8, load_tensors, whole
+from autotune.importer.onnx_model import tensors
+from autotune.importer.onnx_model.tensors import array_of, as_uint8, leave_pages, load_tensors, whole
 from autotune.importer.program import simplify
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
@@ -111,3 +112,14 @@ def test_a_weight_of_four_bits_apart(tmp_path):
     load_tensors(model, tmp_path, "m", apart=True)
     plain = TensorProto(data_type=TensorProto.INT4, dims=[128, 1600], raw_data=LARGE.tobytes())
     np.testing.assert_array_equal(array_of(weight), numpy_helper.to_array(plain))
+
+
+def test_pages_that_are_left_are_read_again_and_other_memory_stays(tmp_path):
+    (tensor,) = load_model(saved_apart(tmp_path), apart=True).graph.initializer
+    mapped, own = array_of(tensor), LARGE.copy()
+    for array in (mapped, own):
+        leave_pages(array)
+        np.testing.assert_array_equal(array, LARGE)
+    address = mapped.ctypes.data
+    del mapped
+    assert address not in tensors._MAPPED  # other memory may lie there next

@@ -260,7 +260,7 @@ def test_a_damaged_artifact_is_not_used(opened, reference, home, tmp_path):
 
 @pytest.mark.usefixtures("at_home", "tuned")
 def test_kernels_that_answer_otherwise_are_not_used(opened, reference, monkeypatch, caplog):
-    monkeypatch.setattr(adaptive_serving, "_agree", lambda *_: False)
+    monkeypatch.setattr(adaptive_serving, "agree", lambda *_: False)
     session = opened()
     assert session.status()["artifact"]
     monkeypatch.setattr(session._serving, "_start", lambda: None)
@@ -318,7 +318,7 @@ def test_an_artifact_that_cannot_serve_is_opened_once(opened, monkeypatch):
     ],
 )
 def test_answers_agree_within_bounds(made, wanted, same):
-    assert adaptive_serving._agree(np.array(made), np.array(wanted)) == same
+    assert adaptive_serving.agree(np.array(made), np.array(wanted)) == same
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -1,0 +1,1 @@
+"""Engines that ``tune bench`` compares with: one protocol, and those that are always known."""

@@ -12,7 +12,8 @@ from tvm.ir import IRModule
 
 from autotune.importer.layouts.fold_constants import fold_call
 from autotune.importer.layouts.packing import Array, Shape
-from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name, shape_of
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value
+from autotune.importer.rewriting.relax_values import bindings_of, operator_name, shape_of
 
 
 def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, list[Array]]:
@@ -30,7 +31,7 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
     params = [relax.Var(param.name, param.ty) for param in function.params]
     for old, new in zip(function.params, params, strict=True):
         layouts.values[old] = Value(shape_of(old) or (), plain=new)
-    layouts.consumers = _consumers(function)
+    layouts.consumers = _consumers(module)
     # Kernels that the importer wrote itself come along; calls of them name the copy.
     for var, kernel in module.functions_items():
         if isinstance(kernel, tirx.PrimFunc):
@@ -38,15 +39,14 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
             layouts.functions[var] = kernel
     with builder.function("main", attrs={"num_input": len(params)}):
         with builder.dataflow():
-            for bindings in function.body.blocks:
-                for binding in bindings.bindings:
-                    _rebuild(layouts, binding)
+            for binding in bindings_of(module):
+                _rebuild(layouts, binding)
             result = builder.emit_output(layouts.plain_expr(function.body.body))
         builder.emit_func_output(result, [*params, *layouts.parameters])
     return builder.finalize(), layouts.weights
 
 
-def _consumers(function: relax.Function) -> dict[relax.Var, list[relax.Call]]:
+def _consumers(module: IRModule) -> dict[relax.Var, list[relax.Call]]:
     """Variable → the calls that read it; what the function returns counts as read by a call of nothing."""
     found: dict[relax.Var, list[relax.Call]] = {}
 
@@ -57,12 +57,11 @@ def _consumers(function: relax.Function) -> dict[relax.Var, list[relax.Call]]:
         elif isinstance(expr, relax.Var):
             found.setdefault(expr, []).append(call)
 
-    for bindings in function.body.blocks:
-        for binding in bindings.bindings:
-            value = binding.value
-            for arg in value.args if isinstance(value, relax.Call) else [value]:
-                note(arg, value)
-    note(function.body.body, function.body.body)
+    for binding in bindings_of(module):
+        value = binding.value
+        for arg in value.args if isinstance(value, relax.Call) else [value]:
+            note(arg, value)
+    note(module["main"].body.body, module["main"].body.body)
     return found
 
 

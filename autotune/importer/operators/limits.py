@@ -10,13 +10,12 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 from tvm import relax, te, tirx, topi
-from tvm.ir import GenericConst
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.host.dtypes import numpy_type
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import constant_of, native, sizes_of
 from schedules.templates.common.extremes import EXTREMES, extreme
 from schedules.vocabulary.errors import ModelError
 
@@ -52,8 +51,8 @@ def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
         bound = _default(result, limited is relax.op.maximum) if bound is None else bound
         if bound is None:
             continue
-        if isinstance(bound, GenericConst):
-            if bool(np.isnan(bound.value.numpy()).any()):
+        if (known := constant_of(bound)) is not None:
+            if np.isnan(known).any():
                 continue
         elif np.dtype(str(bound.ty.dtype)).kind == "f":
             free = -np.inf if limited is relax.op.maximum else np.inf
@@ -105,17 +104,17 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
     kind = str(attrs["tvm_custom"]["kind"])
     dtype = np.dtype(str(x.ty.dtype))  # type: ignore[union-attr]
     if dtype.kind != "f":
-        native = onnx_frontend._get_convert_map()[kind].get_converter(opset)
-        return native(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
-    rank = len(x.ty.shape)  # type: ignore[union-attr]
-    given = axes.value.numpy().reshape(-1).tolist() if isinstance(axes, GenericConst) else attrs.get("axes")
-    if axes is not None and not isinstance(axes, GenericConst):
+        return native(kind, bb, inputs, attrs, opset)
+    rank = len(sizes_of(x))
+    known = constant_of(axes)
+    if axes is not None and known is None:
         raise ModelError("its axes are computed from the inputs; they must be constant")
+    given = attrs.get("axes") if known is None else known.reshape(-1).tolist()
     if not given and attrs.get("noop_with_empty_axes", 0):
         return x
     reduced = sorted({int(axis) % rank for axis in given}) if given else list(range(rank))
     keep = bool(attrs.get("keepdims", 1))
-    axes_of_rows = _axes_of_rows([int(size) for size in x.ty.shape])  # type: ignore[union-attr]
+    axes_of_rows = _axes_of_rows(sizes_of(x))
     if len(reduced) == rank and str(dtype) == "float32" and axes_of_rows:
         name, attrs = f"{kind.lower()}_rows", {EXTREMES: [int(kind == "ReduceMax"), axes_of_rows]}
         x = bb.emit_te(_of_rows, x, *attrs[EXTREMES], primfunc_name_hint=name, primfunc_attrs=attrs)

@@ -10,14 +10,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from tvm import relax
-from tvm.ir import GenericConst
 
 from autotune.importer.onnx_model.formats import INTEGERS, NARROW
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.registry import MICROSOFT, Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import constant_of
 
 INT32 = TensorProto.INT32
 BYTES = (TensorProto.UINT8, TensorProto.INT8)
@@ -151,7 +150,7 @@ def _along(bb: relax.BlockBuilder, expr: relax.Expr, data: relax.Expr, attrs: di
     rank, shape = len(data.ty.shape), [int(size) for size in expr.ty.shape]
     places = [-1 if place == int(attrs.get("axis", 1)) % max(rank, 1) else 1 for place in range(rank)]
     places = places if math.prod(shape) > 1 else []
-    array = _array(expr)
+    array = constant_of(expr)
     if array is not None:
         return relax.const(array.reshape(places).astype(np.float32))
     wide = expr if str(expr.ty.dtype) == "float32" else bb.emit(relax.op.astype(expr, "float32"))
@@ -162,13 +161,8 @@ def _is_all(expr: relax.Expr | None, value: float) -> bool:
     """Whether a scale or zero point is known to be ``value`` everywhere; one that is left out is 0."""
     if expr is None:
         return value == 0
-    array = _array(expr)
+    array = constant_of(expr)
     return array is not None and bool((array == value).all())
-
-
-def _array(expr: relax.Expr) -> NDArray[Any] | None:
-    """The value of a constant, else None."""
-    return np.asarray(expr.value.numpy()) if isinstance(expr, GenericConst) else None
 
 
 def bounds(kind: int) -> tuple[int, int]:

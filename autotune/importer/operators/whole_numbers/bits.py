@@ -9,6 +9,7 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.relax_values import text_of
 
 
 @converts("BitShift")
@@ -19,8 +20,7 @@ def bit_shift(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     """
     x, count = inputs[0], inputs[1]
     assert x is not None
-    assert count is not None
-    left = "LEFT" in str(attrs["direction"])
+    left = text_of(attrs, "direction") == "LEFT"
     dtype = np.dtype(str(x.ty.dtype))
     width = 8 * dtype.itemsize
 

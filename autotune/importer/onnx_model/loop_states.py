@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
 
 from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.segments import reads
 from autotune.importer.onnx_model.shapes import infer_shapes
 from schedules.vocabulary.errors import ModelError
 
@@ -70,7 +70,7 @@ def _made_shapes(
         turn.graph.input.append(_typed(argument.name, kind or argument.type.tensor_type.elem_type, shape))
     inside = {name for inner in body.node for name in inner.output}
     inside.update(inner.name for inner in (*body.initializer, *body.input))
-    for name in sorted(set.union(set(), *(reads(inner) for inner in body.node)) - inside):
+    for name in sorted(set.union(set(), *(outer_reads(inner) for inner in body.node)) - inside):
         if name in scope.tensors:
             turn.graph.initializer.append(scope.tensors[name])
         elif name in scope.types:

@@ -163,10 +163,7 @@ def _activated(node: Node, e: Emit, x: str, kind: str, parameters: Sequence[floa
 @rewrites("FusedGemm", domain=MICROSOFT)
 def fused_gemm(node: Node, e: Emit) -> list[str] | None:
     """A Gemm and an activation."""
-    attributes = {
-        name: node.attr(name) for name in ("alpha", "beta", "transA", "transB") if node.attr(name) is not None
-    }
-    product = e.op("Gemm", *(str(name) for name in node.proto.input), **attributes)
+    product = e.op("Gemm", *node.proto.input, **node.given("alpha", "beta", "transA", "transB"))
     kind = str(node.attr("activation", ""))
     given = [node.attr(f"activation_{name}") for name in ACTIVATIONS.get(kind, ())]
     return [_activated(node, e, product, kind, [value for value in given if value is not None])]
@@ -175,8 +172,7 @@ def fused_gemm(node: Node, e: Emit) -> list[str] | None:
 @rewrites("FusedConv", domain=MICROSOFT)
 def fused_conv(node: Node, e: Emit) -> list[str] | None:
     """A convolution, a tensor of its result's shape (input 3) added to it, and an activation."""
-    attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
-    made = e.op("Conv", *(node.input(index) for index in range(3 if node.input(2) else 2)), **attributes)
+    made = e.op("Conv", *map(node.input, range(3 if node.input(2) else 2)), **node.given(*GEOMETRY))
     made = e.op("Add", made, node.input(3)) if node.input(3) else made
     return [_activated(node, e, made, str(node.attr("activation", "")), node.attr("activation_params", []))]
 

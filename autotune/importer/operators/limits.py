@@ -81,14 +81,13 @@ def reduce_bool(node: Node, e: Emit) -> list[str] | None:
     """Reduce booleans by way of int32."""
     if node.type(0) != TensorProto.BOOL:
         return None
-    wide = e.cast(node.input(0), TensorProto.INT32)
-    axes = node.array(1) if node.input(1) else node.attr("axes")
+    axes = node.axes(len(node.shape(0)))
     if axes is None:
-        if node.attr("noop_with_empty_axes", 0):
-            return [e.op("Identity", node.input(0))]
-        axes = range(len(node.shape(0)))
-    keep = bool(node.attr("keepdims", 1))
-    return [e.cast(e.reduce(node.kind, wide, [int(axis) for axis in axes], keep), TensorProto.BOOL)]
+        return None
+    if not axes:
+        return [e.op("Identity", node.input(0))]
+    reduced = e.reduce(node.kind, e.cast(node.input(0), TensorProto.INT32), axes, bool(node.attr("keepdims", 1)))
+    return [e.cast(reduced, TensorProto.BOOL)]
 
 
 @converts("ReduceMax", "ReduceMin")
@@ -165,14 +164,12 @@ def _of_rows(x: te.Tensor, largest: int, axes: int) -> te.Tensor:
 @rewrites("ReduceLogSumExp")
 def log_of_sum(node: Node, e: Emit) -> list[str] | None:
     """m + log Σ e^(x − m) with the largest element m, or 0 where that is infinite: ∞ − ∞ is no number."""
-    axes = node.array(1) if node.input(1) else node.attr("axes")
-    rank = len(node.shape(0))
-    if (axes is None and node.input(1)) or not rank:
+    x, rank = node.input(0), len(node.shape(0))
+    reduced = node.axes(rank)
+    if reduced is None or not rank:
         return None
-    if node.attr("noop_with_empty_axes", 0) and (axes is None or not len(axes)):
-        return [e.op("Identity", node.input(0))]
-    reduced = sorted({int(axis) % rank for axis in axes}) if axes is not None and len(axes) else list(range(rank))
-    x = node.input(0)
+    if not reduced:
+        return [e.op("Identity", x)]
     most = e.reduce("ReduceMax", x, reduced)
     if node.dtype(0).kind in "iu":  # ONNX Runtime cuts every power to a whole number: only the largest count
         largest = e.reduce("ReduceSum", e.cast(e.op("Equal", x, most), TensorProto.DOUBLE), reduced)

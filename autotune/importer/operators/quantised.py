@@ -204,7 +204,6 @@ GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 @rewrites("QLinearConv")
 def qlinear_conv(node: Node, e: Emit) -> list[str] | None:
     """ConvInteger and a bias in int32, scaled and quantised."""
-    attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
     rank = len(node.shape(0))
 
     def by_channel(name: str, index: int) -> str:
@@ -213,7 +212,7 @@ def qlinear_conv(node: Node, e: Emit) -> list[str] | None:
 
     zero_w = node.array(5)  # ONNX Runtime's ConvInteger takes one per tensor only
     zeros = [node.input(2), node.input(5) if zero_w is None or zero_w.any() else ""]
-    product = e.op("ConvInteger", node.input(0), node.input(3), *zeros, **attributes)
+    product = e.op("ConvInteger", node.input(0), node.input(3), *zeros, **node.given(*GEOMETRY))
     if node.input(8):
         product = e.op("Add", product, by_channel(node.input(8), 8))
     scale_w = by_channel(e.cast(node.input(4), FLOAT), 4)
@@ -247,14 +246,6 @@ def qlinear_binary(node: Node, e: Emit) -> list[str] | None:
     return [_quantised(node, e, made, 6, 0)]
 
 
-@rewrites("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
-def qlinear_activation(node: Node, e: Emit) -> list[str] | None:
-    """An activation of what a quantised tensor stands for."""
-    kind = node.kind.removeprefix("QLinear")
-    attributes = {"alpha": float(node.attr("alpha", 0.01))} if kind == "LeakyRelu" else {}
-    return [_quantised(node, e, e.op(kind, _value(node, e, 0), **attributes), 3, 0)]
-
-
 @rewrites("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(node: Node, e: Emit) -> list[str] | None:
     """Quantised tensors one after the other, on the scale of the result (inputs 0 and 1)."""
@@ -268,32 +259,34 @@ def qlinear_where(node: Node, e: Emit) -> list[str] | None:
     return [_quantised(node, e, e.op("Where", node.input(0), _value(node, e, 1), _value(node, e, 4)), 7, 1)]
 
 
-@rewrites("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MICROSOFT)
-def qlinear_pool(node: Node, e: Emit) -> list[str] | None:
-    """Means of what a quantised tensor stands for, with its channels in place 1 or last."""
-    rank, last = len(node.shape(0)), bool(node.attr("channels_last", 0))
-    names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
-    attributes = {name: node.attr(name) for name in names if node.attr(name) is not None}
-    x = _value(node, e, 0)
-    x = e.transpose(x, 0, rank - 1, *range(1, rank - 1)) if last else x
-    made = e.op(node.kind.removeprefix("QLinear"), x, **attributes)
-    made = e.transpose(made, 0, *range(2, rank), 1) if last else made
-    return [_quantised(node, e, made, 3, 0)]
+POOLED = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+"""Attributes of average pools."""
 
 
-@rewrites("QLinearSoftmax", domain=MICROSOFT)
-def qlinear_softmax(node: Node, e: Emit) -> list[str] | None:
-    """Softmax of what a quantised tensor stands for; up to opset 12 over all axes from ``axis`` on."""
-    shape = node.shape(0)
-    rank = len(shape)
-    axis, x = int(node.attr("axis", -1)) % rank, _value(node, e, 0)
-    if int(node.attr("opset", 13)) < 13:
-        flat = e.reshape(x, int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
-        made = e.reshape(e.op("Softmax", flat, axis=-1), *shape)
+@rewrites(
+    *("QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax"),
+    domain=MICROSOFT,
+)
+def qlinear_unary(node: Node, e: Emit) -> list[str] | None:
+    """An activation, a pool or a softmax of what a quantised tensor stands for.
+
+    Channels of a pool are in place 1 or last. A softmax up to opset 12 is over all axes from ``axis`` on.
+    """
+    shape, kind, x = node.shape(0), node.kind.removeprefix("QLinear"), _value(node, e, 0)
+    rank, attributes = len(shape), node.given("alpha", *POOLED)
+    if kind == "Softmax":
+        axis, attributes = int(node.attr("axis", -1)) % rank, {"axis": -1}
+        if int(node.attr("opset", 13)) < 13:
+            flat = e.reshape(x, int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
+            return [_quantised(node, e, e.reshape(e.op(kind, flat, axis=-1), *shape), 3, 0)]
+        order = [*(place for place in range(rank) if place != axis), axis]
     else:
-        perm = [*(place for place in range(rank) if place != axis), axis]
-        moved = e.op("Softmax", e.transpose(x, *perm), axis=-1)
-        made = e.transpose(moved, *(int(place) for place in np.argsort(perm)))
+        order = [0, rank - 1, *range(1, rank - 1)] if node.attr("channels_last", 0) else list(range(rank))
+    if order != sorted(order):
+        x = e.transpose(x, *order)
+    made = e.op(kind, x, **attributes)
+    if order != sorted(order):
+        made = e.transpose(made, *(order.index(place) for place in range(rank)))
     return [_quantised(node, e, made, 3, 0)]
 
 

@@ -198,12 +198,9 @@ REDUCED_TO = {"ReduceMax": None, "ReduceMin": None, "ReduceSum": 0, "ReduceProd"
 @handles("ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 def reduction(at: OpenNode) -> Made | None:
     """Over the open axis: with elements beyond the length that change nothing."""
-    node, e, size, rank = at.node, at.e, at.open(0), len(at.node.shape(0))
-    axes = node.array(1) if node.input(1) else node.attr("axes")
-    if size is None or (node.input(1) and axes is None):
-        return None
-    given = [int(each) % rank for each in axes] if axes is not None and len(axes) else list(range(rank))
-    if not (axes is not None and len(axes)) and node.attr("noop_with_empty_axes", 0):
+    node, e, size = at.node, at.e, at.open(0)
+    given = node.axes(len(node.shape(0)))
+    if size is None or not given:
         return None
     keep = bool(node.attr("keepdims", 1))
     if size.axis not in given:

@@ -261,7 +261,7 @@ def of_doubles(node: Node, e: Emit) -> list[str] | None:
         return e.const(np.float64(np.float32(node.attr(name, default))))
 
     if node.kind == "Gelu":
-        return [_gelu_of_doubles(e, x, str(node.attr("approximate", "none")) == "tanh")]
+        return [gelu_of(e, x, str(node.attr("approximate", "none")) == "tanh")]
     if node.kind == "LeakyRelu":
         return [e.op("Where", e.op("Less", x, zero), e.op("Mul", x, number("alpha", 0.01)), x)]
     if node.kind in ("HardSigmoid", "HardSwish"):
@@ -276,14 +276,16 @@ def of_doubles(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Mul", made, number("gamma", 1.05070102214813232421875)) if node.kind == "Selu" else made]
 
 
-def _gelu_of_doubles(e: Emit, x: str, by_tanh: bool) -> str:
-    half, one = e.like(0.5), e.like(1)
+def gelu_of(e: Emit, x: str, by_tanh: bool) -> str:
+    """x/2 · (1 + erf(x/√2)), or with tanh(√(2/π) · (x + 0.044715 x³)) instead of erf."""
     if by_tanh:
-        cube = e.op("Mul", e.op("Mul", e.op("Mul", x, x), x), e.like(0.044715))
-        inner = e.op("Tanh", e.op("Mul", e.op("Add", x, cube), e.like(math.sqrt(2 / math.pi))))
+        cube = e.op("Mul", e.op("Mul", x, x), x)
+        inner = e.op("Add", x, e.op("Mul", cube, e.like(0.044715)))
+        part = e.op("Tanh", e.op("Mul", inner, e.like(math.sqrt(2 / math.pi))))
     else:
-        inner = e.op("Erf", e.op("Mul", x, e.like(math.sqrt(0.5))))
-    return e.op("Mul", e.op("Mul", x, half), e.op("Add", inner, one))
+        part = e.op("Erf", e.op("Div", x, e.like(math.sqrt(2))))
+    tail = e.op("Add", part, e.like(1))
+    return e.op("Mul", e.op("Mul", x, e.like(0.5)), tail)
 
 
 @converts("Erf")

@@ -125,16 +125,9 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
         shape = [1 if i in reduced else n for i, n in enumerate(data.shape) if keep or i not in reduced]
 
         def element(*place: Any) -> Any:
-            outer = iter(place)
-            index = []
-            for axis in range(rank):
-                if axis in reduced:
-                    if keep:
-                        next(outer)
-                    index.append(loops[reduced.index(axis)].var)
-                else:
-                    index.append(next(outer))
-            return reducer(data(*index), axis=loops)
+            left = iter(at for axis, at in enumerate(place) if not keep or axis not in reduced)
+            over = iter(loop.var for loop in loops)
+            return reducer(data(*(next(over if axis in reduced else left) for axis in range(rank))), axis=loops)
 
         return te.compute(shape, element, name="extreme")
 

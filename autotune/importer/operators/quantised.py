@@ -28,9 +28,9 @@ WORD_OPSET = 21
 """First opset whose quantisers have 16 bits."""
 
 
-def _per_axis(node: Node, e: Emit, name: str, index: int, axis: int, block: int) -> str:
-    """A scale or zero point (input ``index``, by now called ``name``) in a shape that goes with input 0."""
-    shape, target = node.shape(index), node.shape(0)
+def _per_axis(node: Node, e: Emit, name: str, index: int, axis: int, block: int = 0, data: int = 0) -> str:
+    """A scale or zero point (input ``index``, by now called ``name``) in a shape that goes with input ``data``."""
+    shape, target = node.shape(index), node.shape(data)
     if not shape or (shape == (1,) and len(target) != 1):
         return e.reshape(name) if shape else name
     axis %= len(target)
@@ -181,20 +181,12 @@ def saturated(e: Emit, rounded: str, zero: str, kind: int) -> str:
     return e.cast(e.op("Clip", shifted, e.const(np.float32(low)), e.const(np.float32(high))), kind)
 
 
-def _row(node: Node, e: Emit, name: str, index: int, data: int, axis: int) -> str:
-    """A per-row or per-column value in a shape that broadcasts over input ``data`` along ``axis``."""
-    shape, rank = node.shape(index), len(node.shape(data))
-    if len(shape) == 1 and shape[0] > 1 and rank > 1:
-        return e.reshape(name, *(shape[0] if i == axis % rank else 1 for i in range(rank)))
-    return e.reshape(name) if len(shape) == 1 and shape[0] == 1 else name
-
-
 @rewrites("QLinearMatMul")
 def qlinear_matmul(node: Node, e: Emit) -> list[str] | None:
     """Product of (a − zero point) and (b − zero point) in int32, scaled and quantised."""
     product = e.op("MatMulInteger", node.input(0), node.input(3), node.input(2), node.input(5))
-    scale_a = _row(node, e, e.cast(node.input(1), FLOAT), 1, 0, -2)
-    scale_b = _row(node, e, e.cast(node.input(4), FLOAT), 4, 3, -1)
+    scale_a = _per_axis(node, e, e.cast(node.input(1), FLOAT), 1, -2)
+    scale_b = _per_axis(node, e, e.cast(node.input(4), FLOAT), 4, -1, data=3)
     return [_requantised(node, e, product, e.op("Mul", scale_a, scale_b))]
 
 

@@ -171,11 +171,18 @@ def rewrite(
     """
     scope = Scope(model, inputs)
     scope.settled = settled
+    return replace_all(model, scope, lambda proto: None if only and proto.op_type not in only else rewrite_of(proto))
+
+
+def replace_all(
+    model: ModelProto, scope: Scope, choose: Callable[[NodeProto], Rewrite | None]
+) -> tuple[bool, ModelError | None]:
+    """Replace the nodes of the main graph by what ``choose`` names for each, in place; the result as of ``rewrite``."""
     kept: list[NodeProto] = []
     changed = False
     refusal: ModelError | None = None
     for proto in model.graph.node:
-        function = None if only and proto.op_type not in only else rewrite_of(proto)
+        function = choose(proto)
         try:
             made = None if function is None else replacement(function, proto, scope)
         except ModelError as error:

@@ -24,7 +24,6 @@ from tvm import relax
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.operators.pool_windows import same_pads
 from autotune.importer.rewriting.registry import Inputs, converts
 from autotune.importer.rewriting.relax_values import constant_of, sizes_of, text_of
 from schedules.templates.common.movements import BORDER, with_border
@@ -102,7 +101,8 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
     rank = len(shape) - 2
     if rank not in (1, 2, 3):
         raise ModelError(f"its data of shape {list(shape)} is no image of 1 to 3 axes")
-    geometry = _geometry(attrs, shape[2:], kernel[2:])
+    strides, dilation = (tuple(attrs.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    geometry = _Geometry(strides, tuple(attrs.get("pads", [0] * 2 * rank)), dilation)
     groups = int(attrs.get("group", 1))
     if weight is None:
         wide = _wide(bb, right, _by_filter(right_zero, rank))
@@ -157,17 +157,6 @@ class _Geometry:
     strides: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
-
-
-def _geometry(attrs: dict[str, Any], image: Sequence[int], kernel: Sequence[int]) -> _Geometry:
-    """Padding is before every axis, then behind every axis."""
-    rank = len(image)
-    strides, dilation = (tuple(attrs.get(name, [1] * rank)) for name in ("strides", "dilations"))
-    auto = text_of(attrs, "auto_pad", "NOTSET")
-    if not auto.startswith("SAME"):
-        padding = tuple(attrs.get("pads", [0] * 2 * rank)) if auto == "NOTSET" else (0,) * 2 * rank
-        return _Geometry(strides, padding, dilation)
-    return _Geometry(strides, tuple(same_pads(auto, image, kernel, strides, dilation)), dilation)
 
 
 def _convolved(data: relax.Expr, weight: relax.Expr, geometry: _Geometry, groups: int) -> relax.Expr:

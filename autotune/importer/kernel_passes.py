@@ -31,7 +31,7 @@ from autotune.importer.layouts.small_chains import small_chains_apart
 from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.layouts.tensor_layouts import elementwise_as_said
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
-from autotune.importer.rewriting.relax_values import bindings_of, operator_name, rebuilt_main, substituted, without_main
+from autotune.importer.rewriting.relax_values import bindings_of, operator_name
 from autotune.interface import TensorSpec
 from schedules.lower import NUMBERS, normalise, operations, program_of, task_key, template_name
 from schedules.target import Target
@@ -167,8 +167,19 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
 
 def _output_named_apart(module: IRModule) -> IRModule:
     """Bind what makes an only output within the dataflow too, as several outputs are: TVM rewrites reshapes there."""
-    builder = relax.BlockBuilder(IRModule(without_main(module)))
-    return rebuilt_main(module, builder, lambda binding, values: builder.emit(substituted(binding.value, values)))
+    main, blocks = module["main"], []
+    for block in main.body.blocks:
+        bindings = []
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.Call) and not isinstance(binding.var, relax.DataflowVar):
+                inner = relax.DataflowVar(binding.var.name, binding.var.ty)
+                bindings.append(relax.VarBinding(inner, binding.value))
+                binding = relax.VarBinding(binding.var, inner)
+            bindings.append(binding)
+        blocks.append(relax.DataflowBlock(bindings) if isinstance(block, relax.DataflowBlock) else block)
+    body = relax.SeqExpr(blocks, main.body.body)
+    module.update_func(module.get_global_var("main"), relax.Function(main.params, body, main.ret_ty, True, main.attrs))
+    return module
 
 
 def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:

@@ -86,6 +86,21 @@ def reduction_of_kept_axes(node: Node, e: Emit) -> list[str] | None:
     return [written(e, before, list(before.proto.input), keepdims=1)]
 
 
+@fuses("Concat")
+def nested_concats(node: Node, e: Emit) -> list[str] | None:
+    """What an only read Concat along the same axis joins is joined at once."""
+    scope, shape = scope_of(node), node.scope.shapes.get(str(node.proto.output[0]))
+    if shape is None:
+        return None
+    axis = int(node.attr("axis", 0)) % max(len(shape), 1)
+    parts: list[str] = []
+    for name in map(str, node.proto.input):
+        inner = scope.only_for(name, "Concat")
+        same = inner is not None and int(inner.attr("axis", 0)) % len(shape) == axis
+        parts.extend(map(str, inner.proto.input) if inner is not None and same else [name])
+    return [written(e, node, parts)] if len(parts) > len(node.proto.input) else None
+
+
 @fuses("Conv")
 def padded_convolution(node: Node, e: Emit) -> list[str] | None:
     """A convolution pads with zeros itself."""

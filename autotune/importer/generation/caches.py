@@ -177,8 +177,10 @@ class _Attention(Step):
         elif length > 1:
             raise UnsupportedError(f"attention (node {product.name!r}) has no mask that hides later positions{ADVICE}")
         inputs = [scores.query, *updates, *pasts, LENGTHS, *([mask] if mask else [])]
-        made, attributes = [out, self.fresh(), self.fresh()], {"scale": scores.scale, "new_at": new_at}
-        self.nodes.append(helper.make_node(ATTENTION, inputs, made, out, domain=OWN_DOMAIN, **attributes))
+        made = [out, self.fresh(), self.fresh()]
+        self.nodes.append(
+            helper.make_node(ATTENTION, inputs, made, out, domain=OWN_DOMAIN, scale=scores.scale, new_at=new_at)
+        )
         for name, sizes in zip(made, (shape, *[(*past[:2], total, past[3])] * 2), strict=True):
             if name not in self.scope.shapes:
                 self.declare(name, sizes, TensorProto.FLOAT)

@@ -9,7 +9,7 @@ from tvm import relax
 
 from autotune.importer.onnx_model.shapes import ATTENTION
 from autotune.importer.rewriting.registry import Inputs, converts
-from autotune.importer.rewriting.relax_values import kernel_call, sizes_of
+from autotune.importer.rewriting.relax_values import dtype_of, kernel_call, sizes_of
 from schedules.templates.by_hand.attention import cached_attention
 from schedules.templates.by_hand.attention_shape import LANES, AttentionShape
 from schedules.vocabulary.errors import ModelError
@@ -26,7 +26,7 @@ def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     (batch, heads, length, size), (_, groups, capacity, _) = sizes_of(q), sizes_of(cache)
     if size % LANES:
         raise ModelError(f"heads of {size} elements; they must be a multiple of {LANES}")
-    if any(str(value.ty.dtype) != "float32" for value in (q, k, cache)):  # type: ignore[union-attr]
+    if any(dtype_of(value) != "float32" for value in (q, k, cache)):
         raise ModelError("queries, keys and caches must be fp32")
     extents = [1, 1, 1, 0] if mask is None else sizes_of(mask)
     shape = AttentionShape(

@@ -11,6 +11,7 @@ from tvm import relax, te, tirx
 
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import dtype_of
 
 DOUBLE = TensorProto.DOUBLE
 
@@ -116,7 +117,7 @@ def sign(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
     """Relax's, which makes 0 of NaN."""
     x = inputs[0]
     found = bb.normalize(relax.op.sign(x))
-    is_float = "float" in str(x.ty.dtype)  # type: ignore[union-attr]
+    is_float = "float" in dtype_of(x)
     return bb.normalize(relax.op.where(relax.op.isnan(x), x, found)) if is_float else found
 
 

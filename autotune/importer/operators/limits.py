@@ -15,7 +15,7 @@ from autotune.host.dtypes import numpy_type
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
-from autotune.importer.rewriting.relax_values import constant_of, native, sizes_of
+from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
 from schedules.templates.common.extremes import EXTREMES, extreme
 from schedules.vocabulary.errors import ModelError
 
@@ -63,17 +63,16 @@ def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
 
 def _default(like: relax.Expr | None, least: bool) -> relax.Expr | None:
     """The bound where none is given: of floats alone, since no whole number is beyond its type."""
-    dtype = numpy_type(str(like.ty.dtype))  # type: ignore[union-attr]
+    dtype = numpy_type(dtype_of(like))
     if dtype.kind in "iub":
         return None
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return relax.const(float(limits.min if least else limits.max), str(like.ty.dtype))  # type: ignore[union-attr]
+    return relax.const(float(limits.min if least else limits.max), dtype_of(like))
 
 
 def _attribute(attrs: dict[str, Any], name: str, like: relax.Expr | None) -> relax.Expr | None:
     """The bound of operator sets before 11."""
-    assert like is not None
-    return relax.const(float(attrs[name]), str(like.ty.dtype)) if name in attrs else None
+    return relax.const(float(attrs[name]), dtype_of(like)) if name in attrs else None
 
 
 @rewrites("ReduceMax", "ReduceMin")
@@ -101,7 +100,7 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
     """
     x, axes = inputs[0], inputs[1] if opset >= 18 else None
     kind = str(attrs["tvm_custom"]["kind"])
-    dtype = np.dtype(str(x.ty.dtype))  # type: ignore[union-attr]
+    dtype = np.dtype(dtype_of(x))
     if dtype.kind != "f":
         return native(kind, bb, inputs, attrs, opset)
     rank = len(sizes_of(x))
@@ -182,7 +181,7 @@ def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, An
     """
     x = inputs[0]
     largest, last = str(attrs["tvm_custom"]["kind"]) == "ArgMax", bool(attrs.get("select_last_index", 0))
-    dtype = str(x.ty.dtype)  # type: ignore[union-attr]
+    dtype = dtype_of(x)
     is_float = dtype.startswith(("float", "bfloat"))
     wide = "float32" if is_float and dtype != "float64" else dtype
     best, worst = (tirx.max_value(wide), tirx.min_value(wide))

@@ -12,7 +12,7 @@ from tvm.ir import GenericConst
 from autotune.importer.operators.pool_windows import windows, with_pads
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
-from autotune.importer.rewriting.relax_values import constant_of, native, sizes_of
+from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
 from schedules.vocabulary.errors import ModelError
 
 
@@ -72,11 +72,11 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     given = [each for each in inputs if each is not None]
     if isinstance(indices, relax.ShapeExpr):
         return native(kind, bb, given, attrs, opset)
-    shape, dtype = sizes_of(data), str(given[1].ty.dtype)
-    sizes = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
+    shape, dtype = sizes_of(data), dtype_of(indices)
+    sizes: NDArray[Any] = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
     if kind.endswith("ND"):
         first = int(attrs.get("batch_dims", 0))
-        sizes = np.array(shape[first : first + int(indices.ty.shape[-1])])
+        sizes = np.array(shape[first : first + sizes_of(indices)[-1]])
     if (known := constant_of(indices)) is not None:
         held_within(known, sizes)
         return native(kind, bb, given, attrs, opset)

@@ -32,6 +32,12 @@ def sizes_of(expr: relax.Expr | None) -> list[int]:
     return [int(size) for size in expr.ty.shape]
 
 
+def dtype_of(expr: relax.Expr | None) -> str:
+    """Return the element type of a tensor, which must be there, by TVM's name."""
+    assert expr is not None
+    return str(expr.ty.dtype)
+
+
 def constant_of(expr: relax.Expr | None) -> NDArray[Any] | None:
     """Return the value of a constant, else None."""
     return np.asarray(expr.value.numpy()) if isinstance(expr, GenericConst) else None

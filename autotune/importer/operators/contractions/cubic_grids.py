@@ -17,7 +17,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts
-from autotune.importer.rewriting.relax_values import native, sizes_of, text_of
+from autotune.importer.rewriting.relax_values import dtype_of, native, sizes_of, text_of
 
 TAPS = 4
 
@@ -31,7 +31,7 @@ def grid_sample(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
     x, grid = inputs[:2]
     mode, padding = (text_of(attrs, name, default) for name, default in (("mode", ""), ("padding_mode", "zeros")))
     shape = sizes_of(x)
-    types = {str(operand.ty.dtype) for operand in (x, grid)}
+    types = {dtype_of(x), dtype_of(grid)}
     if mode not in ("cubic", "bicubic") or len(shape) != 4 or types != {"float32"}:
         return native("GridSample", bb, [x, grid], attrs, opset)
     aligned = bool(attrs.get("align_corners", 0))

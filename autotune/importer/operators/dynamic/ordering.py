@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts
-from autotune.importer.rewriting.relax_values import kernel_call, sizes_of
+from autotune.importer.rewriting.relax_values import dtype_of, kernel_call, sizes_of
 from schedules.templates import scripted
 from schedules.templates.common.structure import ITERATIONS
 
@@ -71,7 +71,7 @@ def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: 
     """Index of the k-th element of every row, k = 0 … count − 1: equal elements in their order."""
     x = inputs[0]
     *outer, size = sizes_of(x)
-    rows, count, dtype = math.prod(outer), int(attrs["count"]), str(x.ty.dtype)
+    rows, count, dtype = math.prod(outer), int(attrs["count"]), dtype_of(x)
     flat = bb.normalize(relax.op.reshape(x, (rows, size)))
     kernel = ranked(rows, size, count, dtype, bool(attrs["largest"]))
     found = kernel_call(bb, kernel, "ranks", [flat], (rows, count), "int64")

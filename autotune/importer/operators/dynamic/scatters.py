@@ -67,7 +67,7 @@ def _of_rows(bb: relax.BlockBuilder, places: relax.Expr, axis: int) -> relax.Exp
     shape = sizes_of(places)
     behind = range(axis + 1, len(shape))
     if (array := constant_of(places)) is not None:
-        first = array[(..., *[slice(1)] * len(behind))]
+        first = array[(*[slice(None)] * (axis + 1), *[slice(1)] * len(behind))]
         return relax.const(np.ascontiguousarray(first)) if (array == first).all() else None
     binding = bb.lookup_binding(places) if isinstance(places, relax.Var) else places
     if not isinstance(binding, relax.Call) or getattr(binding.op, "name", "") != "relax.broadcast_to":

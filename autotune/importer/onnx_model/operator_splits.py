@@ -212,7 +212,7 @@ def _is_cuttable(node: NodeProto, scope: Scope) -> bool:
     if not known or len(node.input) < 2 or scope.array(node.input[1]) is None or node.output[0] not in scope.types:
         return False
     if node.op_type == "Conv":
-        return attributes_of(node).get("group", 1) == 1
+        return bool(attributes_of(node).get("group", 1) == 1)
     if node.op_type == "Gemm":
         return not attributes_of(node).get("transA", 0)
     return node.op_type == "MatMul" and len(scope.shapes[node.input[1]]) == 2

@@ -23,7 +23,7 @@ from autotune.importer.rewriting.relax_values import (
 @I.ir_module
 class Program:
     @R.function
-    def main(x: R.Tensor((2, 3), "float32"), y: R.Tensor((2, 3), "float32")):
+    def main(x: R.Tensor((2, 3), "float32"), y: R.Tensor((2, 3), "float32")):  # noqa: N805  # TVM's script has no self
         R.func_attr({"num_input": 2})
         with R.dataflow():
             total = R.add(x, y)

@@ -13,7 +13,7 @@ from tvm.ir import IRModule
 from autotune.importer.layouts.fold_constants import fold_call
 from autotune.importer.layouts.packing import Array, Shape
 from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value
-from autotune.importer.rewriting.relax_values import bindings_of, operator_name, shape_of
+from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, shape_of
 
 
 def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, list[Array]]:
@@ -104,12 +104,5 @@ def _by_rule(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> V
 
 def _as_it_stands(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> Value | relax.Expr:
     """``expr`` on plain tensors."""
-    if isinstance(expr, relax.Call):
-        args = [layouts.plain_expr(arg) for arg in expr.args]
-        expr = relax.Call(expr.op, args, expr.attrs, expr.ty_args)
-    elif isinstance(expr, relax.TupleGetItem):
-        expr = relax.TupleGetItem(layouts.plain_expr(expr.tuple_value), expr.index)
-    elif isinstance(expr, relax.Tuple):
-        expr = layouts.plain_expr(expr)
-    emitted = layouts.builder.emit(expr)
+    emitted = layouts.builder.emit(mapped(expr, layouts.plain_expr))
     return emitted if shape is None else Value(shape, plain=emitted)

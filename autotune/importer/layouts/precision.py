@@ -23,7 +23,7 @@ from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.host.dtypes import numpy_type
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
-from autotune.importer.rewriting.relax_values import bindings_of, operator_name, variables_read, without_main
+from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, variables_read, without_main
 from autotune.options import SHORT_TYPES, Precision
 from schedules.vocabulary.errors import UsageError
 
@@ -171,15 +171,13 @@ class _Assignment:
 
     def _rebuilt(self, expr: relax.Expr, read: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
         """``expr`` on what ``read`` makes of the tensors that it reads."""
-        if isinstance(expr, relax.Tuple):
-            return relax.Tuple([self._rebuilt(part, read) for part in expr.fields])
-        if isinstance(expr, relax.TupleGetItem):
-            return relax.TupleGetItem(read(expr.tuple_value), expr.index)
-        if isinstance(expr, relax.Call):
-            return relax.Call(expr.op, [self._rebuilt(arg, read) for arg in expr.args], expr.attrs, expr.ty_args)
-        if isinstance(expr, GlobalVar):
-            return self.kernels[expr]
-        return read(expr) if isinstance(expr, relax.Var | GenericConst) else expr
+
+        def leaf(part: relax.Expr) -> relax.Expr:
+            if isinstance(part, GlobalVar):
+                return self.kernels[part]
+            return read(part) if isinstance(part, relax.Var | GenericConst) else part
+
+        return mapped(expr, leaf)
 
     def _long(self, expr: relax.Expr) -> relax.Expr:
         """The tensor as fp32; one that exists as bf16 only is cast once."""

@@ -70,13 +70,16 @@ def of_booleans(node: Node, e: Emit) -> list[str] | None:
     return [e.cast(e.op("Mul" if node.kind == "And" else "Max", one, other), TensorProto.BOOL)]
 
 
-@rewrites("Unsqueeze")
-def unsqueezed(node: Node, e: Emit) -> list[str] | None:
-    """Unsqueeze booleans by way of uint8, for the same reason."""
-    if node.type(0) != TensorProto.BOOL or node.array(0) is not None or e.opset < 13:
+@rewrites("ReduceMax", "ReduceMin", "Unsqueeze")
+def through_integers(node: Node, e: Emit) -> list[str] | None:
+    """Booleans by way of integers, for the same reason."""
+    is_view = node.kind == "Unsqueeze"
+    if node.type(0) != TensorProto.BOOL or (is_view and node.array(0) is not None):
         return None
-    made = e.op("Unsqueeze", e.cast(node.input(0), TensorProto.UINT8), node.input(1))
-    return [e.cast(made, TensorProto.BOOL)]
+    if not is_view and node.axes(len(node.shape(0))) == []:
+        return [e.op("Identity", node.input(0))]
+    wide = e.cast(node.input(0), TensorProto.UINT8 if is_view else TensorProto.INT32)
+    return [e.cast(e.op(node.kind, wide, *node.proto.input[1:], **node.attributes), TensorProto.BOOL)]
 
 
 @rewrites("Cosh", "Sinh")

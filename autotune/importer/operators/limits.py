@@ -75,20 +75,6 @@ def _attribute(attrs: dict[str, Any], name: str, like: relax.Expr | None) -> rel
     return relax.const(float(attrs[name]), dtype_of(like)) if name in attrs else None
 
 
-@rewrites("ReduceMax", "ReduceMin")
-def reduce_bool(node: Node, e: Emit) -> list[str] | None:
-    """Reduce booleans by way of int32."""
-    if node.type(0) != TensorProto.BOOL:
-        return None
-    axes = node.axes(len(node.shape(0)))
-    if axes is None:
-        return None
-    if not axes:
-        return [e.op("Identity", node.input(0))]
-    reduced = e.reduce(node.kind, e.cast(node.input(0), TensorProto.INT32), axes, bool(node.attr("keepdims", 1)))
-    return [e.cast(reduced, TensorProto.BOOL)]
-
-
 @converts("ReduceMax", "ReduceMin")
 def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Floats start from ∓∞: Relax starts from the largest finite number, and never returns infinity.

@@ -64,17 +64,20 @@ def variables_read(expr: relax.Expr) -> list[relax.Var]:
     return [var for part in parts for var in variables_read(part)]
 
 
+def mapped(expr: relax.Expr, leaf: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
+    """``expr`` with what its calls and tuples are made of replaced by what ``leaf`` returns for it."""
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([mapped(field, leaf) for field in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(mapped(expr.tuple_value, leaf), expr.index)
+    if isinstance(expr, relax.Call):
+        return relax.Call(expr.op, [mapped(arg, leaf) for arg in expr.args], expr.attrs, expr.ty_args)
+    return leaf(expr)
+
+
 def substituted(expr: relax.Expr, values: Mapping[Any, relax.Expr]) -> relax.Expr:
     """``expr`` with variables, and names of functions, replaced by what ``values`` has for them."""
-    if isinstance(expr, relax.Var | GlobalVar):
-        return values.get(expr, expr)
-    if isinstance(expr, relax.Tuple):
-        return relax.Tuple([substituted(field, values) for field in expr.fields])
-    if isinstance(expr, relax.TupleGetItem):
-        return relax.TupleGetItem(substituted(expr.tuple_value, values), expr.index)
-    if isinstance(expr, relax.Call):
-        return relax.Call(expr.op, [substituted(arg, values) for arg in expr.args], expr.attrs, expr.ty_args)
-    return expr
+    return mapped(expr, lambda leaf: values.get(leaf, leaf) if isinstance(leaf, relax.Var | GlobalVar) else leaf)
 
 
 def native(kind: str, bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:

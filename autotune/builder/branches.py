@@ -21,9 +21,10 @@ from autotune.host.roofline import Roofline
 from autotune.importer.conversion.packed_outputs import WHOLE, frame_of
 from autotune.importer.guarded_import import LIMITS, Inputs, Sound, count_nodes, guarded
 from autotune.importer.load import load_model
+from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.operator_splits import Share, split_operators
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.segments import Cutter, reads
+from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.program import simplify
 from schedules.vocabulary.errors import ModelError
@@ -162,7 +163,7 @@ def worth_cutting(cpu: Roofline, device: Roofline, link: Link) -> Share:
 def _edges(nodes: Sequence[NodeProto]) -> list[list[int]]:
     """For every node the nodes that it reads from."""
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    return [sorted({maker[name] for name in reads(node) if name in maker}) for node in nodes]
+    return [sorted({maker[name] for name in outer_reads(node) if name in maker}) for node in nodes]
 
 
 def coarse(

@@ -15,8 +15,8 @@ from autotune.importer import kernel_passes as kernel
 from autotune.importer.draft import GraphDraft, KernelDraft
 from autotune.importer.fusion.column_parts import take_columns_apart
 from autotune.importer.fusion.fusion_graph import fuse
+from autotune.importer.fusion.scales import split_batch_norms
 from autotune.importer.low_bits.low_bit_graph import as_bytes, join_products
-from autotune.importer.onnx_model.graph_edits import split_batch_norms
 
 Draft = TypeVar("Draft")
 

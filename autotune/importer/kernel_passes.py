@@ -29,8 +29,9 @@ from autotune.importer.layouts.precision import assign_types, mean_in_long, prod
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.small_chains import small_chains_apart
 from autotune.importer.layouts.stored_bytes import store_bytes
-from autotune.importer.layouts.tensor_layouts import elementwise_as_said, operator_name
+from autotune.importer.layouts.tensor_layouts import elementwise_as_said
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
+from autotune.importer.rewriting.relax_values import bindings_of, operator_name
 from autotune.interface import TensorSpec
 from schedules.lower import NUMBERS, normalise, operations, program_of, task_key, template_name
 from schedules.target import Target
@@ -136,7 +137,7 @@ def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocke
 
 def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:
     """Return the channels of every convolution of ``main`` and the form of its products."""
-    called = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    called = [binding.value for binding in bindings_of(module)]
     return [
         (int(call.ty.shape[1]), form_of(str(call.args[0].ty.dtype), str(call.args[1].ty.dtype)))
         for call in called
@@ -187,13 +188,12 @@ def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:
     inputs = int(main.attrs["num_input"])
     weights = set(main.params[inputs:])
     found = []
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if operator_name(call) == "relax.call_tir":
-                arguments = call.args[1].fields
-                constant = [isinstance(argument, GenericConst) or argument in weights for argument in arguments]
-                found.append((call.args[0].name_hint, constant))
+    for binding in bindings_of(module):
+        call = binding.value
+        if operator_name(call) == "relax.call_tir":
+            arguments = call.args[1].fields
+            constant = [isinstance(argument, GenericConst) or argument in weights for argument in arguments]
+            found.append((call.args[0].name_hint, constant))
     return found
 
 

@@ -8,9 +8,10 @@ from copy import deepcopy
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.graph_edits import replace_nodes, split_to_slices
+from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import Names
 from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.rewriting.registry import split_to_slices
 from schedules.vocabulary.errors import UnsupportedError
 
 COPY = "Copy"
@@ -24,7 +25,7 @@ def bounded(model: ModelProto) -> ModelProto:
         UnsupportedError: if a shape depends on data.
     """
     copy = deepcopy(model)
-    split_to_slices(copy.graph)
+    split_to_slices(copy)
     graph, scope = copy.graph, Scope(model)
     _check_shapes(model, scope)
     names = Names(graph)

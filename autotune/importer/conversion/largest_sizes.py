@@ -19,7 +19,7 @@ from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import infer_shapes
-from autotune.importer.operators.dynamic import open_images  # noqa: F401  # importing it fills the table
+from autotune.importer.operators.dynamic import open_fills, open_images  # noqa: F401  # importing them fills the table
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
 from autotune.importer.operators.dynamic.open_sizes import Open, OpenNode

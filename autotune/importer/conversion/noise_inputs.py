@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from autotune.frame.noise import NORMAL, UNIFORM, noise_name
 from autotune.importer.conversion.flat_model import flatten, inline_functions
-from autotune.importer.onnx_model.graph_edits import constants_to_initialisers, replace_nodes
+from autotune.importer.onnx_model.graph_edits import constants_to_initialisers
 from autotune.importer.onnx_model.graph_walk import RANDOM, name_nodes, walk_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes
 from autotune.importer.rewriting.emit import FLOAT, INT64, Emit, Node
-from autotune.importer.rewriting.registry import replacement
+from autotune.importer.rewriting.registry import replace_all
 from schedules.vocabulary.errors import ModelError
 
 DOUBLE = TensorProto.DOUBLE
@@ -50,15 +50,12 @@ def set_noise_apart(model: ModelProto) -> None:
     scope = Scope(model)
     if not all(name in scope.shapes for node in model.graph.node if node.op_type in RANDOM for name in node.output):
         _learn_sizes(scope, model)
-    kept: list[NodeProto] = []
-    changed = False
-    for proto in model.graph.node:
-        drawn = DRAWN.get(proto.op_type) if proto.domain in STANDARD_DOMAINS else None
-        nodes = None if drawn is None else replacement(drawn, proto, scope)
-        changed |= nodes is not None
-        kept += [proto] if nodes is None else nodes
-    if changed:
-        replace_nodes(model.graph, kept)
+    drawn, refusal = replace_all(
+        model, scope, lambda proto: DRAWN.get(proto.op_type) if proto.domain in STANDARD_DOMAINS else None
+    )
+    if refusal is not None:
+        raise refusal
+    if drawn:
         name_nodes(model.graph.node)
         infer_shapes(model, model.graph.name or "model")
 

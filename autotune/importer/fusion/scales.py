@@ -11,13 +11,15 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.fusion.fusion_graph import Factor, FusionScope
+from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import fuses
+from autotune.importer.rewriting.step import Step
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 """Element types whose weights are scaled."""
@@ -94,7 +96,10 @@ def _normalised(node: Node) -> Affine | None:
     return _affine(node.input(0), factor.reshape(axes), (bias - mean * factor).reshape(axes))
 
 
-@fuses("Add", "BatchNormalization", "Div", "Mul", "Sub")
+AFFINE = ("Add", "Div", "Mul", "Sub")
+
+
+@fuses("BatchNormalization", *AFFINE)
 def into_convolution(node: Node, e: Emit) -> list[str] | None:
     """An affine function of each channel behind a convolution goes into its weight and bias."""
     scope, step = node.scope, affine_of(node)
@@ -165,6 +170,49 @@ def written(e: Emit, node: Node, inputs: list[str], **attributes: object) -> str
     return made
 
 
+def split_batch_norms(model: ModelProto) -> None:
+    """Make inference batch norms that no convolution took in one ``Mul`` and one ``Add`` by channel, in place.
+
+    What scales or shifts their results by constants joins in, as Caffe's scale layers do: (x·a + b)·c + d =
+    x·(ac) + (bc + d). Folded in double precision.
+    """
+    if any(node.op_type == "BatchNormalization" for node in model.graph.node):
+        _Norms(model).run()
+        drop_unused(model.graph)
+
+
+class _Norms(Step):
+    def __init__(self, model: ModelProto) -> None:
+        super().__init__(model, [value.name for value in model.graph.input], {})
+        self._joined: set[str] = set()
+
+    def visit(self, node: NodeProto) -> None:
+        """Append ``node``, or a product and a sum in its place and that of what scales or shifts it."""
+        if node.output[0] in self._joined:
+            return
+        step = affine_of(Node(node, self.scope)) if node.op_type == "BatchNormalization" else None
+        if step is None or step.scale is None or step.shift is None:
+            self.nodes.append(node)
+            return
+        made, scale, shift = str(node.output[0]), step.scale, step.shift
+        while (reader := self.only_reader(made)) is not None and reader.op_type in AFFINE:
+            more = affine_of(Node(reader, self.scope))
+            if more is None or not more.along(1):
+                break
+            made, factor = str(reader.output[0]), 1.0 if more.scale is None else more.scale
+            self._joined.add(made)
+            scale, shift = scale * factor, shift * factor + (0.0 if more.shift is None else more.shift)
+        kind = self.scope.types[step.data]
+        wide = TensorProto.FLOAT if kind == TensorProto.FLOAT16 else kind  # x·a and b may be large, their sum small
+        dtype = helper.tensor_dtype_to_np_dtype(wide)
+        x = step.data if wide == kind else self.cast(step.data, wide)
+        a, b = (self.const(each.astype(dtype).reshape(each.shape[1:])) for each in (scale, shift))
+        if wide == kind:
+            self.called("Add", [self.op("Mul", x, a), b], made)
+        else:
+            self.called("Cast", [self.op("Add", self.op("Mul", x, a), b)], made, to=kind)
+
+
 @fuses("Add")
 def product_with_bias(node: Node, e: Emit) -> list[str] | None:
     """A product by a constant matrix and a bias per column → ``Gemm``, between reshapes to a matrix and back."""
@@ -207,7 +255,7 @@ def _gemm(product: Node, bias: str, node: Node, e: Emit) -> list[str] | None:
     return [e.reshape(gemm, *made)]
 
 
-@fuses("Add", "Div", "Mul", "Sub")
+@fuses(*AFFINE)
 def into_gemm(node: Node, e: Emit) -> list[str] | None:
     """An affine function of each column behind a ``Gemm``, perhaps reshaped, goes into its weight and bias."""
     scope, step = node.scope, affine_of(node)

@@ -34,19 +34,6 @@ def order_of(node: Node) -> list[int] | None:
 
 
 @fuses("Transpose")
-def two_transposes(node: Node, e: Emit) -> list[str] | None:
-    """One permutation, or none, in the place of two in a row."""
-    before = scope_of(node).only_for(node.input(0), "Transpose")
-    one, other = (None if each is None else order_of(each) for each in (before, node))
-    if before is None or one is None or other is None:
-        return None
-    order = [one[axis] for axis in other]
-    if order == sorted(order):
-        return [before.input(0)]
-    return [e.transpose(before.input(0), *order)]
-
-
-@fuses("Transpose")
 def transpose_of_ones(node: Node, e: Emit) -> list[str] | None:
     """A Transpose next to a Reshape that only moves axes of size one is a Reshape."""
     scope, order, shape = scope_of(node), order_of(node), node.known_shape(0)
@@ -64,13 +51,6 @@ def two_reshapes(node: Node, e: Emit) -> list[str] | None:
     before = scope_of(node).only_for(node.input(0), "Reshape")
     made = node.scope.shapes.get(str(node.proto.output[0]))
     return None if before is None or made is None or 0 in made else [e.reshape(before.input(0), *made)]
-
-
-@fuses("Reshape")
-def reshape_by_numbers(node: Node, e: Emit) -> list[str] | None:
-    """A Reshape to a shape that is computed, but known, is one to that shape."""
-    made = node.scope.shapes.get(str(node.proto.output[0]))
-    return None if node.array(1) is not None or made is None or 0 in made else [e.reshape(node.input(0), *made)]
 
 
 @fuses("Unsqueeze")

@@ -20,10 +20,11 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.noise import noise_of
-from autotune.importer.onnx_model.graph_edits import drop_unused, replace_nodes
+from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN, infer_shapes, true_inputs
+from autotune.importer.rewriting.step import Step
 from autotune.interface import Cache
 from schedules.vocabulary.errors import UnsupportedError
 
@@ -99,7 +100,7 @@ def bind_caches(model: ModelProto, caches: Sequence[Cache]) -> tuple[Cache, ...]
         UnsupportedError: naming a cache that something else reads, too.
     """
     if any(cache.kind != GROUP for cache in caches):
-        _Attention(model, caches).rewrite()
+        _Attention(model, caches).run()
     graph = model.graph
     inputs, outputs = [value.name for value in graph.input], [value.name for value in graph.output]
     names = {inputs[cache.past]: cache for cache in caches}
@@ -140,87 +141,53 @@ class _Scores:
     masks: list[str]
 
 
-class _Attention:
+class _Attention(Step):
     """Softmax(scale · q·kᵀ + mask) · v over a cache, as one operator."""
 
     def __init__(self, model: ModelProto, caches: Sequence[Cache]) -> None:
-        self._model, self._scope = model, Scope(model)
-        self._makers = {name: node for node in model.graph.node for name in node.output}
+        super().__init__(model, [value.name for value in model.graph.input], {})
         self._caches = {model.graph.output[cache.present].name: cache for cache in caches}
 
-    def rewrite(self) -> None:
-        """Replace every attention over a cache, in place."""
-        graph = self._model.graph
-        products: dict[str, list[NodeProto]] = {}
-        for node in graph.node:
-            if node.op_type == "MatMul":
-                made = self._attention(node)
-                if made:
-                    products[node.output[0]] = made
-        kept: list[NodeProto] = []
-        for node in graph.node:
-            kept.extend(products.get(node.output[0] if node.output else "", [node]))
-        replace_nodes(graph, kept)
+    def visit(self, node: NodeProto) -> None:
+        """Append ``node``, or attention over a cache in the place of weights · values."""
+        softmax = self._through(node.input[0], ("Identity", "Cast")) if node.op_type == "MatMul" else None
+        scores = self._scores(softmax.input[0]) if softmax is not None and softmax.op_type == "Softmax" else None
+        key, value = (None, None) if scores is None else map(self._cache, (scores.keys, str(node.input[1])))
+        if scores is None or key is None or value is None:
+            self.nodes.append(node)
+        else:
+            self._attend(node, scores, (key, value))
 
-    def _attention(self, product: NodeProto) -> list[NodeProto]:
-        """The nodes that replace weights · values; none if it is not that."""
-        softmax = self._through(product.input[0], ("Identity", "Cast"))
-        if softmax is None or softmax.op_type != "Softmax":
-            return []
-        value = self._cache(product.input[1])
-        scores = self._scores(softmax.input[0])
-        if value is None or scores is None:
-            return []
-        key = self._cache(scores.keys)
-        if key is None:
-            return []
-        return self._emit(product, scores, (key, value))
-
-    def _emit(self, product: NodeProto, scores: _Scores, presents: tuple[str, str]) -> list[NodeProto]:
+    def _attend(self, product: NodeProto, scores: _Scores, presents: tuple[str, str]) -> None:
         cache = self._caches[presents[0]]
-        updates = [self._makers[name].input[1 if cache.kind == CONCAT else 2] for name in presents]
-        pasts = [self._makers[name].input[0] for name in presents]
-        shape, past = self._scope.shapes[scores.query], self._scope.shapes[pasts[0]]
-        length, out = shape[2], product.output[0]
+        updates = [self.makers[name].input[1 if cache.kind == CONCAT else 2] for name in presents]
+        pasts = [self.makers[name].input[0] for name in presents]
+        shape, past = self.scope.shapes[scores.query], self.scope.shapes[pasts[0]]
+        length, out, new_at = shape[2], product.output[0], past[2] if cache.kind == CONCAT else -1
         total = past[2] + (length if cache.kind == CONCAT else 0)
-        nodes: list[NodeProto] = []
-        mask, names = "", self._scope.names
+        mask = ""
         for name in scores.masks:
-            if mask:
-                nodes.append(helper.make_node("Add", [mask, name], [names.new(f"{out}/mask")]))
-                mask = nodes[-1].output[0]
-            else:
-                mask = name
+            mask = self.op("Add", mask, name) if mask else name
         if mask:
-            extents = np.broadcast_shapes(*(self._scope.shapes[name] for name in scores.masks))
+            extents = np.broadcast_shapes(*(self.scope.shapes[name] for name in scores.masks))
             extents = (1,) * (4 - len(extents)) + tuple(extents)
             if extents[3] != total:
                 raise UnsupportedError(f"a mask of shape {list(extents)} does not go with {total} positions{ADVICE}")
-            wanted, shaped = names.new(f"{out}/extents"), names.new(f"{out}/mask")
-            self._scope.add(wanted, np.array(extents, np.int64))
-            nodes.append(helper.make_node("Reshape", [mask, wanted], [shaped], shaped))
-            mask = shaped
+            mask = self.reshape(mask, *extents)
         elif length > 1:
             raise UnsupportedError(f"attention (node {product.name!r}) has no mask that hides later positions{ADVICE}")
         inputs = [scores.query, *updates, *pasts, LENGTHS, *([mask] if mask else [])]
-        new_at = past[2] if cache.kind == CONCAT else -1
-        made = [out, *(names.new(f"{out}/{kind}") for kind in ("keys", "values"))]
-        nodes.append(
+        made = [out, self.fresh(), self.fresh()]
+        self.nodes.append(
             helper.make_node(ATTENTION, inputs, made, out, domain=OWN_DOMAIN, scale=scores.scale, new_at=new_at)
         )
-        self._declare(made[1], (*past[:2], total, past[3]))
-        self._declare(made[2], (*past[:2], total, past[3]))
-        self._declare(out, shape)
-        return nodes
-
-    def _declare(self, name: str, shape: Sequence[int]) -> None:
-        known = {value.name for value in self._model.graph.value_info}
-        if name not in known:
-            self._model.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+        for name, sizes in zip(made, (shape, *[(*past[:2], total, past[3])] * 2), strict=True):
+            if name not in self.scope.shapes:
+                self.declare(name, sizes, TensorProto.FLOAT)
 
     def _scores(self, name: str) -> _Scores | None:
         """How ``name`` comes from a product of queries and turned keys."""
-        node = self._makers.get(name)
+        node = self.makers.get(name)
         if node is None:
             return None
         if node.op_type == "MatMul":
@@ -242,7 +209,7 @@ class _Attention:
 
     def _number(self, name: str) -> float | None:
         """The constant of one element called ``name``."""
-        array = self._scope.array(name)
+        array = self.scope.array(name)
         return None if array is None or array.size != 1 else float(array.reshape(()))
 
     def _cache(self, name: str) -> str | None:
@@ -250,7 +217,7 @@ class _Attention:
         for _ in range(8):
             if name in self._caches:
                 return name
-            node = self._makers.get(name)
+            node = self.makers.get(name)
             if node is None:
                 return None
             if (
@@ -268,11 +235,11 @@ class _Attention:
 
     def _repeated(self, reshape: NodeProto) -> str:
         """What ``repeat_kv`` repeats: (b, g, t, d) → (b, g, 1, t, d) → (b, g, n, t, d) → (b, g · n, t, d)."""
-        expand = self._makers.get(reshape.input[0])
-        shapes = self._scope.shapes
+        expand = self.makers.get(reshape.input[0])
+        shapes = self.scope.shapes
         if expand is None or expand.op_type not in ("Expand", "Tile", "Concat"):
             return ""
-        insert = self._makers.get(expand.input[0])
+        insert = self.makers.get(expand.input[0])
         if insert is None or insert.op_type not in ("Unsqueeze", "Reshape"):
             return ""
         known = [shapes.get(name) for name in (insert.input[0], insert.output[0], expand.output[0], reshape.output[0])]
@@ -287,7 +254,7 @@ class _Attention:
 
     def _through(self, name: str, kinds: Sequence[str]) -> NodeProto | None:
         """What makes ``name``, behind operators that change nothing."""
-        node = self._makers.get(name)
+        node = self.makers.get(name)
         while node is not None and node.op_type in kinds:
-            node = self._makers.get(node.input[0])
+            node = self.makers.get(node.input[0])
         return node

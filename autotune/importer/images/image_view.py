@@ -14,8 +14,14 @@ from tvm.ir import GlobalVar, IRModule
 
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.stored_bytes import substituted
-from autotune.importer.layouts.tensor_layouts import operator_name, shape_of, variables_read
+from autotune.importer.rewriting.relax_values import (
+    bindings_of,
+    operator_name,
+    shape_of,
+    substituted,
+    variables_read,
+    without_main,
+)
 
 OPERANDS = {**dict.fromkeys(UNARY, 1), **dict.fromkeys(BINARY, 2), **dict.fromkeys(STRICT - BINARY, 0)}
 """Elementwise operators → how many tensors they read; 0: all of their arguments."""
@@ -59,16 +65,14 @@ class ImageView(ABC):
     def module(self) -> IRModule:
         """The new module."""
         main = self.old["main"]
-        for var, function in self.old.functions_items():
-            if var.name_hint != "main":
-                self.values[var] = self.builder.add_func(function, var.name_hint)
+        for var, function in without_main(self.old).items():
+            self.values[var] = self.builder.add_func(function, var.name_hint)
         params = [relax.Var(param.name, param.ty) for param in main.params]
         self.values |= zip(main.params, params, strict=True)
         with self.builder.function("main", params, attrs=dict(main.attrs)):
             with self.builder.dataflow():
-                for block in main.body.blocks:
-                    for binding in block.bindings:
-                        self._make(binding.var, binding.value)
+                for binding in bindings_of(self.old):
+                    self._make(binding.var, binding.value)
                 result = self.builder.emit_output(self.in_own_shape(main.body.body))
             self.builder.emit_func_output(result)
         return self.builder.finalize()

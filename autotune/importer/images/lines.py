@@ -18,7 +18,7 @@ from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.images.image_view import ImageView
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import operator_name, shape_of
+from autotune.importer.rewriting.relax_values import bindings_of, operator_name, shape_of
 
 RESHAPES = frozenset({"relax.reshape", "relax.squeeze", "relax.expand_dims"})
 
@@ -30,10 +30,9 @@ POOLS: Mapping[str, Callable[..., relax.Expr]] = {
 
 def lines_as_images(module: IRModule) -> IRModule:
     """``module`` with every signal of one dimension that is convolved as an image of one row."""
-    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
-    if not any(operator_name(binding.value) == "relax.nn.conv1d" or _is_column(binding.value) for binding in bindings):
-        return module
-    return _Lines(module).module()
+    values = [binding.value for binding in bindings_of(module)]
+    is_any = any(operator_name(value) == "relax.nn.conv1d" or _is_column(value) for value in values)
+    return _Lines(module).module() if is_any else module
 
 
 def _is_column(expr: relax.Expr) -> bool:

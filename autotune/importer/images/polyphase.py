@@ -23,7 +23,7 @@ from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.layouts.packing import Array, Shape
-from autotune.importer.layouts.tensor_layouts import operator_name
+from autotune.importer.rewriting.relax_values import bindings_of, operator_name
 
 SUMS = 16
 """Sums of the widest vector: those of o · f channels."""
@@ -100,10 +100,8 @@ class Polyphase:
 
 def few_filters(module: IRModule) -> IRModule:
     """``module`` with the convolutions of ``main`` in this form that multiply much less so."""
-    main = module["main"]
-    calls = [binding.value for block in main.body.blocks for binding in block.bindings]
-    if any(_form_of(call) is not None for call in calls):
-        module.update_func(module.get_global_var("main"), _Folding(module).visit_expr(main))
+    if any(_form_of(binding.value) is not None for binding in bindings_of(module)):
+        module.update_func(module.get_global_var("main"), _Folding(module).visit_expr(module["main"]))
     return module
 
 

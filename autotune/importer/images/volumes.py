@@ -15,15 +15,15 @@ from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.images.image_view import ImageView
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import operator_name, shape_of
+from autotune.importer.rewriting.relax_values import bindings_of, operator_name, shape_of
 
 POOLS = {"relax.nn.max_pool3d": relax.op.nn.max_pool2d, "relax.nn.avg_pool3d": relax.op.nn.avg_pool2d}
 
 
 def volumes_as_images(module: IRModule) -> IRModule:
     """``module`` with the volumes that are convolved as images of their frames."""
-    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
-    return _Volumes(module).module() if any(_is_convolution(binding.value) for binding in bindings) else module
+    is_any = any(_is_convolution(binding.value) for binding in bindings_of(module))
+    return _Volumes(module).module() if is_any else module
 
 
 def _is_convolution(expr: relax.Expr) -> bool:

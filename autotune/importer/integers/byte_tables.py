@@ -11,12 +11,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.integers.levels import BYTES, Levels, LevelsStep
+from autotune.importer.integers.levels import Levels, LevelsStep
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
+from autotune.importer.rewriting.folding import reference_values
 
 TABLE = "ByteTable"
 
@@ -122,30 +121,16 @@ class Tables(LevelsStep):
 
     def _values(self, found: _Function, last: NodeProto) -> np.ndarray | None:
         """The bytes that ``last`` makes of all bytes, by their bits; None where its parameters are not known."""
-        dtype = helper.tensor_dtype_to_np_dtype(found.levels.kind)
         nodes = [*found.nodes, last]
         made = {name for node in nodes for name in node.output}
         names = {name for node in nodes for name in node.input if name} - made - {found.levels.q}
-        arrays = {name: self.array(name) for name in names}
-        if any(array is None for array in arrays.values()):
+        arrays = {str(name): array for name in names if (array := self.array(name)) is not None}
+        if len(arrays) < len(names):
             return None
-        constants = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
-        graph = helper.make_graph(
-            nodes,
-            "table",
-            [helper.make_tensor_value_info(found.levels.q, found.levels.kind, [256])],
-            [helper.make_tensor_value_info(last.output[0], self.scope.types.get(last.output[0], BYTES[0]), [256])],
-            constants,
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", max(self.opset, REFERENCE_OPSET))])
-        try:
-            with third_party():
-                (table,) = ReferenceEvaluator(model).run(
-                    None, {found.levels.q: np.arange(256).astype(np.uint8).view(dtype)}
-                )
-        except ThirdPartyError:  # an operator that ONNX's reference lacks at this opset
-            return None
-        return np.asarray(table)
+        dtype = helper.tensor_dtype_to_np_dtype(found.levels.kind)
+        feed = {**arrays, found.levels.q: np.arange(256).astype(np.uint8).view(dtype)}
+        values = reference_values(nodes, feed, [str(last.output[0])], max(self.opset, REFERENCE_OPSET))
+        return None if values is None else np.asarray(values[0])
 
 
 def _new(part: _Function, known: _Function) -> list[NodeProto]:

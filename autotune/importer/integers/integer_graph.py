@@ -22,14 +22,16 @@ from functools import partial
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from autotune.importer.fusion.scales import split_batch_norms
 from autotune.importer.integers.byte_tables import TABLE, Tables
 from autotune.importer.integers.levels import Levels, LevelsStep
-from autotune.importer.onnx_model.graph_edits import split_batch_norms, split_to_slices, tidy
+from autotune.importer.onnx_model.graph_edits import tidy
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.operators.contractions.integer_products import OFFSET
+from autotune.importer.operators.quantised import GEOMETRY
 from autotune.importer.rewriting.emit import FLOAT
-from autotune.importer.rewriting.registry import rewrite
+from autotune.importer.rewriting.registry import rewrite, split_to_slices
 
 MOVES = frozenset(
     {
@@ -41,9 +43,6 @@ MOVES = frozenset(
 
 SPELLED = ("QLinearConv", "QLinearMatMul")
 """Quantised operators whose rewrites make integer products of them at once."""
-
-GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-"""Attributes of convolutions."""
 
 
 def make_integer(
@@ -62,7 +61,7 @@ def make_integer(
     name = model.graph.name or "model"
     tidy(model.graph)
     infer_shapes(model, name, strict=False)
-    split_to_slices(model.graph)
+    split_to_slices(model)
     split_batch_norms(model)
     rewrite(model, inputs, only=SPELLED)
     for step in (_Moved, Tables, _Products, _Divided, partial(_OneType, activations)):

@@ -12,8 +12,9 @@ from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.layouts.fold_constants import fold_call
 from autotune.importer.layouts.packing import Array, Shape
-from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, elements, operator_name, shape_of
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, elements
 from autotune.importer.onnx_model.tensors import leave_pages
+from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, shape_of
 
 
 def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, list[Array]]:
@@ -31,7 +32,7 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
     params = [relax.Var(param.name, param.ty) for param in function.params]
     for old, new in zip(function.params, params, strict=True):
         layouts.values[old] = Value(shape_of(old) or (), plain=new)
-    layouts.consumers = _consumers(function)
+    layouts.consumers = _consumers(module)
     # Kernels that the importer wrote itself come along; calls of them name the copy.
     for var, kernel in module.functions_items():
         if isinstance(kernel, tirx.PrimFunc):
@@ -39,16 +40,15 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
             layouts.functions[var] = kernel
     with builder.function("main", attrs={"num_input": len(params)}):
         with builder.dataflow():
-            for bindings in function.body.blocks:
-                for binding in bindings.bindings:
-                    _rebuild(layouts, binding)
-                    _leave_constants(binding.value)
+            for binding in bindings_of(module):
+                _rebuild(layouts, binding)
+                _leave_constants(binding.value)
             result = builder.emit_output(layouts.plain_expr(function.body.body))
         builder.emit_func_output(result, [*params, *layouts.parameters])
     return builder.finalize(), layouts.weights
 
 
-def _consumers(function: relax.Function) -> dict[relax.Var, list[relax.Call]]:
+def _consumers(module: IRModule) -> dict[relax.Var, list[relax.Call]]:
     """Variable → the calls that read it; what the function returns counts as read by a call of nothing."""
     found: dict[relax.Var, list[relax.Call]] = {}
 
@@ -59,12 +59,11 @@ def _consumers(function: relax.Function) -> dict[relax.Var, list[relax.Call]]:
         elif isinstance(expr, relax.Var):
             found.setdefault(expr, []).append(call)
 
-    for bindings in function.body.blocks:
-        for binding in bindings.bindings:
-            value = binding.value
-            for arg in value.args if isinstance(value, relax.Call) else [value]:
-                note(arg, value)
-    note(function.body.body, function.body.body)
+    for binding in bindings_of(module):
+        value = binding.value
+        for arg in value.args if isinstance(value, relax.Call) else [value]:
+            note(arg, value)
+    note(module["main"].body.body, module["main"].body.body)
     return found
 
 
@@ -114,12 +113,5 @@ def _by_rule(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> V
 
 def _as_it_stands(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> Value | relax.Expr:
     """``expr`` on plain tensors."""
-    if isinstance(expr, relax.Call):
-        args = [layouts.plain_expr(arg) for arg in expr.args]
-        expr = relax.Call(expr.op, args, expr.attrs, expr.ty_args)
-    elif isinstance(expr, relax.TupleGetItem):
-        expr = relax.TupleGetItem(layouts.plain_expr(expr.tuple_value), expr.index)
-    elif isinstance(expr, relax.Tuple):
-        expr = layouts.plain_expr(expr)
-    emitted = layouts.builder.emit(expr)
+    emitted = layouts.builder.emit(mapped(expr, layouts.plain_expr))
     return emitted if shape is None else Value(shape, plain=emitted)

@@ -36,17 +36,10 @@ from autotune.importer.layouts.packing import (
     up,
 )
 from autotune.importer.layouts.products import product
-from autotune.importer.layouts.tensor_layouts import (
-    ELEMENTWISE,
-    INJECTIVE_PATTERN,
-    Rule,
-    TensorLayouts,
-    Value,
-    operator_name,
-    shape_of,
-)
+from autotune.importer.layouts.tensor_layouts import ELEMENTWISE, INJECTIVE_PATTERN, Rule, TensorLayouts, Value
 from autotune.importer.layouts.views import units_moved
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN
+from autotune.importer.rewriting.relax_values import operator_name, shape_of
 from schedules.templates.common.movements import SIDE, concat, from_blocks, to_blocks
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.batch_matmul import batch_matmul

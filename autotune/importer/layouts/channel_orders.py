@@ -14,14 +14,9 @@ from tvm import relax
 
 from autotune.importer.layouts.layout_agnostic import images_taken, joined
 from autotune.importer.layouts.packing import Array, Shape, up
-from autotune.importer.layouts.tensor_layouts import (
-    Picked,
-    TensorLayouts,
-    Value,
-    channel_shuffle,
-    shape_of,
-)
+from autotune.importer.layouts.tensor_layouts import Picked, TensorLayouts, Value, channel_shuffle
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN
+from autotune.importer.rewriting.relax_values import shape_of
 from schedules.templates.common.movements import MOST_RUNS, pick_channels, runs_of
 
 MOST_PARTS = 4

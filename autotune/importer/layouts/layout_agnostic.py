@@ -14,7 +14,7 @@ from typing import Any
 from tvm import relax
 
 from autotune.importer.layouts.packing import Array, Shape, reached
-from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value, operator_name, shape_of
+from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
 from autotune.importer.layouts.views import (
     REDUCTIONS,
     broadcast_view,
@@ -23,6 +23,7 @@ from autotune.importer.layouts.views import (
     transposed,
     units_moved,
 )
+from autotune.importer.rewriting.relax_values import operator_name, shape_of
 from schedules.templates.common.extremes import EXTREMES, along
 from schedules.templates.common.movements import BORDER, with_border
 from schedules.templates.common.windows import Pads, Pair, Pooling, Window

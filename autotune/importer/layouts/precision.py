@@ -23,7 +23,7 @@ from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.host.dtypes import numpy_type
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
-from autotune.importer.layouts.tensor_layouts import operator_name, variables_read
+from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, variables_read, without_main
 from autotune.options import SHORT_TYPES, Precision
 from schedules.vocabulary.errors import UsageError
 
@@ -49,12 +49,7 @@ IN_REGISTERS = UNARY | BINARY | STRICT | {"relax.where"}
 
 def products(module: IRModule) -> list[relax.Call]:
     """The products of ``main`` in the order of the program; a product's *number* is its place here."""
-    return [
-        binding.value
-        for block in module["main"].body.blocks
-        for binding in block.bindings
-        if _is_product(binding.value)
-    ]
+    return [binding.value for binding in bindings_of(module) if _is_product(binding.value)]
 
 
 def assign_types(module: IRModule, precision: Precision) -> IRModule:
@@ -119,11 +114,10 @@ class _Assignment:
     def module(self) -> IRModule:
         """The new module."""
         main = self.old["main"]
-        bindings = [binding for block in main.body.blocks for binding in block.bindings]
+        bindings = bindings_of(self.old)
         self._stored_short = self._short_variables(bindings, main.body.body)
-        for var, function in self.old.functions_items():
-            if var.name_hint != "main":
-                self.kernels[var] = self.builder.add_func(function, var.name_hint)
+        for var, function in without_main(self.old).items():
+            self.kernels[var] = self.builder.add_func(function, var.name_hint)
         params = [relax.Var(param.name, param.ty) for param in main.params]
         self.tensors = {old: _Tensor(long=new) for old, new in zip(main.params, params, strict=True)}
         with self.builder.function("main", params, attrs=dict(main.attrs)):
@@ -177,15 +171,13 @@ class _Assignment:
 
     def _rebuilt(self, expr: relax.Expr, read: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
         """``expr`` on what ``read`` makes of the tensors that it reads."""
-        if isinstance(expr, relax.Tuple):
-            return relax.Tuple([self._rebuilt(part, read) for part in expr.fields])
-        if isinstance(expr, relax.TupleGetItem):
-            return relax.TupleGetItem(read(expr.tuple_value), expr.index)
-        if isinstance(expr, relax.Call):
-            return relax.Call(expr.op, [self._rebuilt(arg, read) for arg in expr.args], expr.attrs, expr.ty_args)
-        if isinstance(expr, GlobalVar):
-            return self.kernels[expr]
-        return read(expr) if isinstance(expr, relax.Var | GenericConst) else expr
+
+        def leaf(part: relax.Expr) -> relax.Expr:
+            if isinstance(part, GlobalVar):
+                return self.kernels[part]
+            return read(part) if isinstance(part, relax.Var | GenericConst) else part
+
+        return mapped(expr, leaf)
 
     def _long(self, expr: relax.Expr) -> relax.Expr:
         """The tensor as fp32; one that exists as bf16 only is cast once."""

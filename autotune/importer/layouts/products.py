@@ -11,7 +11,8 @@ from collections.abc import Callable
 from tvm import relax
 
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value
+from autotune.importer.rewriting.relax_values import operator_name
 
 Emit = Callable[[relax.Expr, relax.Expr, str], relax.Expr]
 """(left, right, equation as of einsum) → their product."""

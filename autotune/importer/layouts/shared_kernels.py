@@ -19,8 +19,14 @@ from tvm.ir import Call, GlobalVar, IRModule, Range
 from tvm.ir.expr import TensorLoad
 
 from autotune.importer.layouts.packing import Array
-from autotune.importer.layouts.stored_bytes import substituted
-from autotune.importer.layouts.tensor_layouts import operator_name
+from autotune.importer.rewriting.relax_values import (
+    Values,
+    bindings_of,
+    operator_name,
+    rebuilt_main,
+    substituted,
+    without_main,
+)
 from schedules.lower import NUMBERS
 from schedules.templates.common.structure import nodes_below
 
@@ -46,7 +52,7 @@ def share_kernels(module: IRModule, weights: Sequence[Array]) -> tuple[IRModule,
         key = tvm_ffi.structural_hash(skeleton)
         if tvm_ffi.structural_equal(skeleton, skeletons.setdefault(key, skeleton)):
             groups.setdefault(key, []).append((var, numbers))
-    builder = relax.BlockBuilder(IRModule({v: f for v, f in module.functions_items() if v.name_hint != "main"}))
+    builder = relax.BlockBuilder(IRModule(without_main(module)))
     replaced: dict[GlobalVar, tuple[GlobalVar, NDArray[np.float32]]] = {}
     for members in groups.values():
         table = np.array([numbers for _, numbers in members], np.float32)
@@ -131,29 +137,25 @@ def _rebuilt(
     replaced: dict[GlobalVar, tuple[GlobalVar, NDArray[np.float32]]],
 ) -> tuple[IRModule, list[Array]]:
     """``main`` with calls of the shared kernels, their numbers as further weights."""
-    main, more = module["main"], list(weights)
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    more = list(weights)
     given: dict[bytes, relax.Var] = {}
-    for binding in bindings:
+    for binding in bindings_of(module):
         numbers = replaced[binding.value.args[0]][1] if _kernel(binding.value) in replaced else None
         if numbers is not None and numbers.tobytes() not in given:
             name = f"numbers_{len(given)}"
             given[numbers.tobytes()] = relax.Var(name, relax.TensorType(numbers.shape, "float32"))
             more.append(numbers)
-    params = [relax.Var(param.name, param.ty) for param in main.params]
-    values: dict[relax.Var, relax.Expr] = dict(zip(main.params, params, strict=True))
-    with builder.function("main", [*params, *given.values()], attrs=dict(main.attrs)):
-        with builder.dataflow():
-            for binding in bindings:
-                call = substituted(binding.value, values)
-                if (kernel := _kernel(call)) in replaced:
-                    shared, numbers = replaced[kernel]
-                    operands = relax.Tuple([*call.args[1].fields, given[numbers.tobytes()]])
-                    call = relax.Call(call.op, [shared, operands, *call.args[2:]], call.attrs, call.ty_args)
-                values[binding.var] = builder.emit(call)
-            result = builder.emit_output(substituted(main.body.body, values))
-        builder.emit_func_output(result)
-    return relax.transform.DeadCodeElimination(["main"])(builder.finalize()), more
+
+    def make(binding: relax.VarBinding, values: Values) -> relax.Expr:
+        call = substituted(binding.value, values)
+        if (kernel := _kernel(call)) in replaced:
+            shared, numbers = replaced[kernel]
+            operands = relax.Tuple([*call.args[1].fields, given[numbers.tobytes()]])
+            call = relax.Call(call.op, [shared, operands, *call.args[2:]], call.attrs, call.ty_args)
+        return builder.emit(call)
+
+    made = rebuilt_main(module, builder, make, list(given.values()))
+    return relax.transform.DeadCodeElimination(["main"])(made), more
 
 
 def _kernel(expr: relax.Expr) -> GlobalVar | None:

@@ -19,14 +19,18 @@ from dataclasses import dataclass
 from tvm import relax, topi
 from tvm.ir import IRModule
 
-from autotune.importer.layouts.stored_bytes import substituted
-from autotune.importer.layouts.tensor_layouts import (
-    INJECTIVE_PATTERN,
-    operator_name,
-    shape_of,
-    variables_read,
-)
+from autotune.importer.layouts.tensor_layouts import INJECTIVE_PATTERN
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN
+from autotune.importer.rewriting.relax_values import (
+    Values,
+    bindings_of,
+    operator_name,
+    rebuilt_main,
+    shape_of,
+    substituted,
+    variables_read,
+    without_main,
+)
 
 LEAST_CHAIN = 4
 """Operators from which on what is one number for a whole row is a kernel of its own. The compiler computes it once per
@@ -55,27 +59,21 @@ class _Chain:
 
 def small_chains_apart(module: IRModule) -> IRModule:
     """``module``, its kernels' patterns annotated and not yet fused, with small chains kept out of large kernels."""
-    main = module["main"]
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
-    cut = _cuts(module, bindings)
+    cut = _cuts(module, bindings_of(module))
     if not cut:
         return module
     first = {var for read in cut.values() for var in read}
-    others = {var: function for var, function in module.functions.items() if var.name_hint != "main"}
-    builder = relax.BlockBuilder(IRModule(others))
-    params = [relax.Var(param.name, param.ty) for param in main.params]
-    values: dict[relax.Var, relax.Expr] = dict(zip(main.params, params, strict=True))
-    apart: dict[relax.Var, relax.Expr] = {}
-    with builder.function("main", params, attrs=dict(main.attrs)):
-        with builder.dataflow():
-            for binding in bindings:
-                seen = {**values, **{var: apart[var] for var in cut.get(binding.var, ())}}
-                values[binding.var] = builder.emit(substituted(binding.value, seen))
-                if binding.var in first:
-                    apart[binding.var] = _apart(builder, values[binding.var])
-            result = builder.emit_output(substituted(main.body.body, values))
-        builder.emit_func_output(result)
-    return builder.finalize()
+    builder = relax.BlockBuilder(IRModule(without_main(module)))
+    apart: Values = {}
+
+    def make(binding: relax.VarBinding, values: Values) -> relax.Expr:
+        seen = {**values, **{var: apart[var] for var in cut.get(binding.var, ())}}
+        made = builder.emit(substituted(binding.value, seen))
+        if binding.var in first:
+            apart[binding.var] = _apart(builder, made)
+        return made
+
+    return rebuilt_main(module, builder, make)
 
 
 def _apart(builder: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:

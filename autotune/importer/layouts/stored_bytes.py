@@ -13,15 +13,20 @@ read. A kernel that does nothing but dequantise is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tvm import relax
 from tvm.ir import GlobalVar, IRModule
 from tvm.relax.utils import copy_with_new_vars
 
-from autotune.importer.layouts.tensor_layouts import variables_read
+from autotune.importer.rewriting.relax_values import (
+    Values,
+    bindings_of,
+    rebuilt_main,
+    substituted,
+    variables_read,
+    without_main,
+)
 
 BYTES = ("uint8", "int8")
 
@@ -44,10 +49,9 @@ class _Kernel:
 
 def store_bytes(module: IRModule) -> IRModule:
     """``module``, between ``FuseOps`` and ``FuseTIR``, with dequantisers moved to the kernels that read them."""
-    main = module["main"]
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    bindings = bindings_of(module)
     readers = Counter(var for binding in bindings for var in variables_read(binding.value))
-    readers.update(variables_read(main.body.body))
+    readers.update(variables_read(module["main"].body.body))
     kernels = {b.var: kernel for b in bindings if (kernel := _fused(module, b.value)) is not None}
     found: dict[relax.Var, int] = {}  # result of a kernel → calls at its end that may move
     served: Counter[relax.Var] = Counter()
@@ -115,12 +119,9 @@ def _pattern(module: IRModule, binding: relax.VarBinding) -> int:
 
 def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.Var, _Kernel]) -> IRModule:
     """``module`` with the last ``moved`` calls of kernels in those that read them."""
-    main = module["main"]
-    others = {var: function for var, function in module.functions.items() if var.name_hint != "main"}
-    builder = relax.BlockBuilder(IRModule(others))
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    builder = relax.BlockBuilder(IRModule(without_main(module)))
     changed: dict[relax.Var, GlobalVar] = {}
-    for binding in bindings:
+    for binding in bindings_of(module):
         kernel = kernels.get(binding.var)
         taken = [arg for arg in binding.value.args if arg in moved] if kernel else []
         if kernel and (taken or binding.var in moved) and moved.get(binding.var) != len(kernel.bindings):
@@ -132,21 +133,14 @@ def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.
             }
             function = _function(kernel.params, tails, kept).with_attrs(module[binding.value.op].attrs)
             changed[binding.var] = builder.add_func(function, _name(tails, kept))
-    params = [relax.Var(param.name, param.ty) for param in main.params]
-    values: dict[relax.Var, relax.Expr] = dict(zip(main.params, params, strict=True))
-    with builder.function("main", params, attrs=dict(main.attrs)):
-        with builder.dataflow():
-            for binding in bindings:
-                call = substituted(binding.value, values)
-                if binding.var in moved and binding.var not in changed:
-                    (values[binding.var],) = call.args
-                    continue
-                if binding.var in changed:
-                    call = relax.Call(changed[binding.var], call.args)
-                values[binding.var] = builder.emit(call)
-            result = builder.emit_output(substituted(main.body.body, values))
-        builder.emit_func_output(result)
-    return relax.transform.DeadCodeElimination(["main"])(builder.finalize())
+
+    def make(binding: relax.VarBinding, values: Values) -> relax.Expr:
+        call = substituted(binding.value, values)
+        if binding.var in moved and binding.var not in changed:
+            return call.args[0]
+        return builder.emit(relax.Call(changed[binding.var], call.args) if binding.var in changed else call)
+
+    return relax.transform.DeadCodeElimination(["main"])(rebuilt_main(module, builder, make))
 
 
 def _function(
@@ -177,16 +171,3 @@ def _name(tails: dict[relax.Var, list[relax.VarBinding]], kept: list[relax.VarBi
     """Work like ``FuseOps`` calls kernels: after what they call."""
     calls = [binding for tail in tails.values() for binding in tail] + kept
     return "_".join(["fused", *(binding.value.args[0].name_hint for binding in calls)])
-
-
-def substituted(expr: relax.Expr, values: Mapping[Any, relax.Expr]) -> relax.Expr:
-    """``expr`` with variables, and names of functions, replaced by what ``values`` has for them."""
-    if isinstance(expr, relax.Var | GlobalVar):
-        return values.get(expr, expr)
-    if isinstance(expr, relax.Tuple):
-        return relax.Tuple([substituted(field, values) for field in expr.fields])
-    if isinstance(expr, relax.TupleGetItem):
-        return relax.TupleGetItem(substituted(expr.tuple_value, values), expr.index)
-    if isinstance(expr, relax.Call):
-        return relax.Call(expr.op, [substituted(arg, values) for arg in expr.args], expr.attrs, expr.ty_args)
-    return expr

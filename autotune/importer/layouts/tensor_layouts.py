@@ -20,6 +20,7 @@ from tvm.ir import GenericConst, GlobalVar, IRModule
 
 from autotune.host.dtypes import is_end
 from autotune.importer.layouts.packing import Array, Shape
+from autotune.importer.rewriting.relax_values import operator_name, shape_of
 from schedules.templates.instructions.dots import DotForm
 
 INLINE_LIMIT = 16
@@ -37,17 +38,6 @@ _SHARED = re.compile(r"(float|u?int)(8|16|32|64)")
 
 ANCHOR_PATTERN = 4
 """TVM's ``kOutEWiseFusable``: elementwise operators behind the kernel are fused into it."""
-
-
-def shape_of(expr: relax.Expr) -> Shape | None:
-    """Static shape of a tensor expression, or None if it has none."""
-    ty = expr.ty
-    if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        return None
-    try:
-        return tuple(int(extent) for extent in ty.shape)
-    except TypeError:
-        return None
 
 
 def channel_shuffle(image: relax.Expr, shape: Shape, groups: int) -> relax.Expr:
@@ -313,18 +303,3 @@ class TensorLayouts(ABC):
 
 Rule = Callable[[TensorLayouts, relax.Call, Shape], Value | None]
 """(layouts, call, shape of its result) → the rebuilt value; None where the call takes plain tensors as it stands."""
-
-
-def operator_name(expr: relax.Expr) -> str:
-    """Name of the operator that ``expr`` calls, with its dialect; empty for what is no call of one."""
-    return str(getattr(getattr(expr, "op", None), "name", ""))
-
-
-def variables_read(expr: relax.Expr) -> list[relax.Var]:
-    """The variables that ``expr`` reads, once for every time that it reads them."""
-    if isinstance(expr, relax.Var):
-        return [expr]
-    if isinstance(expr, relax.TupleGetItem):
-        return variables_read(expr.tuple_value)
-    parts = expr.fields if isinstance(expr, relax.Tuple) else expr.args if isinstance(expr, relax.Call) else ()
-    return [var for part in parts for var in variables_read(part)]

@@ -12,7 +12,8 @@ from __future__ import annotations
 from tvm import relax
 
 from autotune.importer.layouts.packing import Shape
-from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, operator_name
+from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value
+from autotune.importer.rewriting.relax_values import operator_name
 
 Order = tuple[int, ...]
 

@@ -14,8 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathered_rows
 from autotune.importer.onnx_model.graph_edits import replace_nodes, tidy
@@ -23,7 +22,7 @@ from autotune.importer.onnx_model.graph_walk import Names, attributes_of, reads
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
 from autotune.importer.onnx_model.tensors import as_uint8
-from autotune.importer.rewriting.emit import FLOAT
+from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.step import Step
 
 BITS: Mapping[int, int] = {
@@ -148,7 +147,7 @@ def join_products(model: ModelProto) -> None:
     slices: dict[str, list[NodeProto]] = {}
     for members in groups.values():
         if len(members) > 1:
-            slices[members[0].output[0]] = _joined(model.graph, members, scope)
+            slices[members[0].output[0]] = _joined(members, scope)
             slices.update((node.output[0], []) for node in members[1:])
     kept = [each for node in model.graph.node for each in slices.get(node.output[0] if node.output else "", [node])]
     if slices:
@@ -163,24 +162,20 @@ def _is_split(node: NodeProto, readers: Mapping[str, NodeProto], scope: Scope) -
     return reader is not None and reader.op_type == "Reshape" and attributes_of(node)["columns"] % JOINED == 0
 
 
-def _joined(graph: GraphProto, members: list[NodeProto], scope: Scope) -> list[NodeProto]:
+def _joined(members: list[NodeProto], scope: Scope) -> list[NodeProto]:
     """One product in the place of ``members``, and slices for their results."""
-    first = members[0]
+    first, e = members[0], Emit(Node(members[0], scope))
     parts = [int(attributes_of(node)["columns"]) for node in members]
     numbers = {**attributes_of(first), "columns": sum(parts)}
     inputs = [first.input[0], *(name for node in members for name in node.input[1:])]
-    names = scope.names
-    whole, shape = names.new(f"{first.output[0]}/joined"), scope.shapes[first.output[0]]
-    made = [helper.make_node("LowBitMatMul", inputs, [whole], whole, domain=OWN_DOMAIN, parts=parts, **numbers)]
-    kind = scope.types[first.output[0]]
-    graph.value_info.append(helper.make_tensor_value_info(whole, kind, [*shape[:-1], sum(parts)]))
-    for index, node in enumerate(members):
-        start, bounds = sum(parts[:index]), []
-        for label, number in (("start", start), ("stop", start + parts[index]), ("axis", len(shape) - 1)):
-            bounds.append(names.new(f"{node.output[0]}/{label}"))
-            graph.initializer.append(numpy_helper.from_array(np.array([number], np.int64), bounds[-1]))
-        made.append(helper.make_node("Slice", [whole, *bounds], node.output, node.output[0]))
-    return made
+    whole, shape = (
+        e.op("LowBitMatMul", *inputs, domain=OWN_DOMAIN, parts=parts, **numbers),
+        scope.shapes[first.output[0]],
+    )
+    e.declare(whole, [*shape[:-1], sum(parts)], scope.types[first.output[0]])
+    for node, part in zip(members, e.split(whole, parts, len(shape) - 1), strict=True):
+        e.nodes.append(helper.make_node("Identity", [part], node.output, node.output[0]))
+    return e.nodes
 
 
 def as_bytes(model: ModelProto) -> None:

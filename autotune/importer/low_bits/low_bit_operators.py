@@ -19,6 +19,7 @@ from autotune.importer.low_bits.low_bit_packing import Array, LowBits, unpacked
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.registry import MICROSOFT, Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import sizes_of
 from schedules.vocabulary.errors import ModelError
 
 PRODUCT, GATHER = "tune.low_bit_matmul", "tune.low_bit_gather"
@@ -114,17 +115,13 @@ def gathered_rows(e: Emit, places: tuple[int, ...], inputs: list[str], numbers: 
 @converts("LowBitMatMul")
 def low_bit_matmul(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """A call of ``PRODUCT`` with the constants as the model has them."""
-    return _call(PRODUCT, inputs, attrs, [*_shape(inputs[0])[:-1], int(attrs["columns"])])
+    return _call(PRODUCT, inputs, attrs, [*sizes_of(inputs[0])[:-1], int(attrs["columns"])])
 
 
 @converts("LowBitGather")
 def low_bit_gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """A call of ``GATHER`` with the constants as the model has them."""
-    return _call(GATHER, inputs, attrs, [*_shape(inputs[0]), int(attrs["depth"])])
-
-
-def _shape(expr: relax.Expr) -> list[int]:
-    return [int(size) for size in expr.ty.shape]
+    return _call(GATHER, inputs, attrs, [*sizes_of(inputs[0]), int(attrs["depth"])])
 
 
 def _call(name: str, inputs: Inputs, attrs: dict[str, Any], shape: list[int]) -> relax.Expr:

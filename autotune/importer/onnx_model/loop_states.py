@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.segments import reads
 from autotune.importer.onnx_model.shapes import infer_shapes
 from schedules.vocabulary.errors import ModelError
 
@@ -31,7 +31,7 @@ def declare_states(model: ModelProto) -> None:
             continue
         shapes = _kept_shapes(node, model, scope)
         kept_states = {
-            name: _typed(name, scope.types[before], shape)
+            name: helper.make_tensor_value_info(name, scope.types[before], shape)
             for name, before, shape in zip(states, node.input[2:], shapes, strict=True)
             if name and before in scope.types and shape is not None
         }
@@ -67,14 +67,16 @@ def _made_shapes(
     del turn.graph.input[:], turn.graph.value_info[:]
     kinds = (TensorProto.INT64, TensorProto.BOOL, *(scope.types.get(name, 0) for name in node.input[2:]))
     for argument, kind, shape in zip(body.input, kinds, ((), (), *shapes), strict=True):
-        turn.graph.input.append(_typed(argument.name, kind or argument.type.tensor_type.elem_type, shape))
+        turn.graph.input.append(
+            helper.make_tensor_value_info(argument.name, kind or argument.type.tensor_type.elem_type, shape)
+        )
     inside = {name for inner in body.node for name in inner.output}
     inside.update(inner.name for inner in (*body.initializer, *body.input))
-    for name in sorted(set.union(set(), *(reads(inner) for inner in body.node)) - inside):
+    for name in sorted(set.union(set(), *(outer_reads(inner) for inner in body.node)) - inside):
         if name in scope.tensors:
             turn.graph.initializer.append(scope.tensors[name])
         elif name in scope.types:
-            turn.graph.input.append(_typed(name, scope.types[name], scope.shapes.get(name)))
+            turn.graph.input.append(helper.make_tensor_value_info(name, scope.types[name], scope.shapes.get(name)))
     for value in turn.graph.output:
         value.type.tensor_type.ClearField("shape")
     infer_shapes(turn, "the body of a loop")
@@ -97,11 +99,3 @@ def _follow(model: ModelProto, known: dict[str, ValueInfoProto]) -> None:
     model.graph.value_info.extend(value for name, value in known.items() if name not in outputs)
     for value in model.graph.output:
         value.CopyFrom(outputs[value.name])
-
-
-def _typed(name: str, kind: int, shape: tuple[int, ...] | None) -> ValueInfoProto:
-    value: ValueInfoProto = helper.make_tensor_value_info(name, kind, None)
-    if shape is not None:
-        dims = [TensorShapeProto.Dimension(dim_value=size) for size in shape]
-        value.type.tensor_type.shape.CopyFrom(TensorShapeProto(dim=dims))
-    return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -127,21 +127,10 @@ def outer_reads(node: NodeProto) -> set[str]:
     """What ``node`` reads from the graph that it is in: its inputs, and what its bodies do not make themselves."""
     found = set(node.input)
     for body in subgraphs(node):
-        found |= _free(body)
+        read = {value.name for value in body.output}.union(*map(outer_reads, body.node))
+        own = {each.name for each in (*body.input, *body.initializer)}
+        found |= read - own.union(*(inner.output for inner in body.node))
     return found - {""}
-
-
-def _free(graph: GraphProto) -> set[str]:
-    own = set(_own(graph))
-    read = {each for node in graph.node for each in outer_reads(node)} | {value.name for value in graph.output}
-    return read - own
-
-
-def _own(graph: GraphProto) -> Iterator[str]:
-    for field in (graph.input, graph.initializer):
-        yield from (each.name for each in field)
-    for node in graph.node:
-        yield from node.output
 
 
 def _label(node: NodeProto) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
+from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array, Scope
 
 UNARY = frozenset(
@@ -211,9 +212,9 @@ def _is_cuttable(node: NodeProto, scope: Scope) -> bool:
     if not known or len(node.input) < 2 or scope.array(node.input[1]) is None or node.output[0] not in scope.types:
         return False
     if node.op_type == "Conv":
-        return _attribute(node, "group", 1) == 1
+        return bool(attributes_of(node).get("group", 1) == 1)
     if node.op_type == "Gemm":
-        return not _attribute(node, "transA", 0)
+        return not attributes_of(node).get("transA", 0)
     return node.op_type == "MatMul" and len(scope.shapes[node.input[1]]) == 2
 
 
@@ -237,14 +238,12 @@ def _cut(node: NodeProto, scope: Scope, share: float) -> _Cut | None:
         return _Cut(axis, at, slices)
     if axis > channel:
         return None
-    weight_axis = 0 if node.op_type == "Conv" or (node.op_type == "Gemm" and _attribute(node, "transB", 0)) else 1
+    weight_axis = (
+        0 if node.op_type == "Conv" or (node.op_type == "Gemm" and attributes_of(node).get("transB", 0)) else 1
+    )
     slices = {1: weight_axis}
     if len(node.input) > 2 and node.input[2]:
         bias = scope.shapes[node.input[2]]
         if bias and bias[-1] > 1:
             slices[2] = len(bias) - 1
     return _Cut(axis, at, slices)
-
-
-def _attribute(node: NodeProto, name: str, default: int) -> int:
-    return next((int(each.i) for each in node.attribute if each.name == name), default)

@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import Names, subgraphs
-from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS
+from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS, STANDARD_DOMAINS, fixed_shape
 from autotune.importer.onnx_model.tensors import array_of, fill_tensor
 
 Array = NDArray[Any]
@@ -86,11 +86,10 @@ class Scope:
         tensor = value.type.tensor_type
         if tensor.elem_type:
             self.types[value.name] = tensor.elem_type
-        dims = tensor.shape.dim
         if tensor.HasField("shape"):
-            self.ranks[value.name] = len(dims)
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
-            self.shapes[value.name] = tuple(dim.dim_value for dim in dims)
+            self.ranks[value.name] = len(tensor.shape.dim)
+        if (shape := fixed_shape(value)) is not None:
+            self.shapes[value.name] = shape
 
     def deduce(self, node: NodeProto) -> None:
         """Take over types and shapes of what ``node`` makes that are not known yet, where ONNX can infer them."""

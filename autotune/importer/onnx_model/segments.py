@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import RANDOM, subgraphs, walk_nodes
+from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError
@@ -161,19 +162,11 @@ def _levels(nodes: Iterable[NodeProto], failing: Collection[int]) -> list[int]:
     levels = []
     for node in nodes:
         odd = int(id(node) in failing)
-        level = max((of_value[name] for name in reads(node) if name in of_value), default=odd)
+        level = max((of_value[name] for name in outer_reads(node) if name in of_value), default=odd)
         level += (level - odd) % 2
         levels.append(level)
         of_value.update(dict.fromkeys(node.output, level))
     return levels
-
-
-def reads(node: NodeProto) -> set[str]:
-    """Names of what a node reads, in its subgraphs too; names made inside a subgraph may be among them."""
-    names = {name for name in node.input if name}
-    for graph in subgraphs(node):
-        names.update(*(reads(inner) for inner in graph.node), (value.name for value in graph.output))
-    return names
 
 
 class Cutter:
@@ -188,12 +181,12 @@ class Cutter:
         self._makers = {name: node for node in model.graph.node for name in node.output if name}
         self._readers: dict[str, list[NodeProto]] = {}
         for node in model.graph.node:
-            for name in reads(node):
+            for name in outer_reads(node):
                 self._readers.setdefault(name, []).append(node)
 
     def is_static(self, node: NodeProto) -> bool:
         """Whether the shapes of all that ``node`` reads and makes are known."""
-        outside = [name for name in reads(node) if name in self._makers or name in self._interface]
+        outside = [name for name in outer_reads(node) if name in self._makers or name in self._interface]
         return all(name in self._scope.shapes for name in (*outside, *filter(None, node.output)))
 
     def part(self, nodes: Sequence[NodeProto]) -> ModelProto:
@@ -203,7 +196,7 @@ class Cutter:
         """
         mine = {id(node) for node in nodes}
         made = [name for node in nodes for name in node.output if name]
-        read = dict.fromkeys(name for node in nodes for name in sorted(reads(node)))
+        read = dict.fromkeys(name for node in nodes for name in sorted(outer_reads(node)))
         weights = [self._scope.tensors[name] for name in read if name in self._scope.tensors]
         known = {*self._interface, *self._makers} - set(made)
         inputs = [name for name in read if name in known and name not in self._scope.tensors]

@@ -87,6 +87,12 @@ def is_fixed(tensor: onnx.TypeProto.Tensor) -> bool:
     return tensor.HasField("shape") and all(is_known(dim) for dim in tensor.shape.dim)
 
 
+def fixed_shape(value: ValueInfoProto) -> tuple[int, ...] | None:
+    """Return the shape of a tensor, if every dimension of it is known; else None."""
+    tensor = value.type.tensor_type
+    return tuple(dim.dim_value for dim in tensor.shape.dim) if is_fixed(tensor) else None
+
+
 def is_large(tensor: TensorProto) -> bool:
     """Whether an initialiser has more than ``SKELETON_ELEMENTS``."""
     return int(math.prod(tensor.dims)) > SKELETON_ELEMENTS
@@ -285,9 +291,8 @@ def _fixed_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     """Name → shape of the weights and values whose shape is known."""
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if is_fixed(tensor):
-            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+        if (shape := fixed_shape(value)) is not None:
+            shapes[value.name] = shape
     return shapes
 
 

@@ -9,6 +9,7 @@ from tvm import relax
 
 from autotune.importer.onnx_model.shapes import ATTENTION
 from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.relax_values import dtype_of, kernel_call, sizes_of
 from schedules.templates.by_hand.attention import cached_attention
 from schedules.templates.by_hand.attention_shape import LANES, AttentionShape
 from schedules.vocabulary.errors import ModelError
@@ -22,13 +23,12 @@ def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         ModelError: if the heads are no multiple of the kernel's lanes, or something is not fp32.
     """
     q, k, v, cache, mask = inputs[0], inputs[1], inputs[2], inputs[3], inputs[6]
-    batch, heads, length, size = (int(extent) for extent in q.ty.shape)  # type: ignore[union-attr]
-    groups, capacity = (int(cache.ty.shape[axis]) for axis in (1, 2))  # type: ignore[union-attr]
+    (batch, heads, length, size), (_, groups, capacity, _) = sizes_of(q), sizes_of(cache)
     if size % LANES:
         raise ModelError(f"heads of {size} elements; they must be a multiple of {LANES}")
-    if any(str(value.ty.dtype) != "float32" for value in (q, k, cache)):  # type: ignore[union-attr]
+    if any(dtype_of(value) != "float32" for value in (q, k, cache)):
         raise ModelError("queries, keys and caches must be fp32")
-    extents = [1, 1, 1, 0] if mask is None else [int(extent) for extent in mask.ty.shape]
+    extents = [1, 1, 1, 0] if mask is None else sizes_of(mask)
     shape = AttentionShape(
         batch,
         heads,
@@ -45,6 +45,4 @@ def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     # One behind the other: both are written where the whole lies (``graph/flat.py``).
     new = bb.emit(relax.op.concat([bb.emit(relax.op.expand_dims(each, 0)) for each in (k, v)], 0))
     given = [q, new, *inputs[3:6], relax.const(np.zeros((1, 1, 1, 1), np.float32)) if mask is None else mask]
-    kernel = bb.add_func(cached_attention(shape).without_attr("global_symbol"), "attention")
-    made = relax.TensorType(q.ty.shape, "float32")  # type: ignore[union-attr]
-    return bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made))
+    return kernel_call(bb, cached_attention(shape), "attention", given, sizes_of(q), "float32")

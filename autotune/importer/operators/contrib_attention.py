@@ -110,9 +110,8 @@ def qattention(node: Node, e: Emit) -> list[str] | None:
     else:
         w = e.op("DequantizeLinear", node.input(1), *columns, axis=1)
     names = ("num_heads", "unidirectional", "scale", "mask_filter_value", "do_rotary", "past_present_share_buffer")
-    attributes = {name: node.attr(name) for name in names if node.attr(name) is not None}
     masks = [node.input(5)] if node.input(5) else []
-    return [e.op("Attention", x, w, node.input(2), *masks, domain=MICROSOFT, **attributes)]
+    return [e.op("Attention", x, w, node.input(2), *masks, domain=MICROSOFT, **node.given(*names))]
 
 
 def _heads(node: Node, name: str) -> int:

@@ -6,13 +6,13 @@ what its CPU kernels compute.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from onnx import TensorProto
 
 from autotune.importer.onnx_model.shapes import BYTE_LSTM, OWN_DOMAIN
+from autotune.importer.operators.elementwise_ops import gelu_of
 from autotune.importer.operators.moving import pad
 from autotune.importer.operators.quantised import GEOMETRY
 from autotune.importer.operators.recurrent_ops import LENGTHS, all_whole, cut_off, in_one_kernel, one_way, reads_cells
@@ -43,22 +43,11 @@ ACTIVATIONS: dict[str, tuple[str, ...]] = {
 """Activation that a product or convolution takes in → its parameters, in order."""
 
 
-@rewrites("Gelu", "BiasGelu", domain=MICROSOFT)
+@rewrites("Gelu", "BiasGelu", "FastGelu", domain=MICROSOFT)
 def gelu(node: Node, e: Emit) -> list[str] | None:
-    """x/2 · (1 + erf(x/√2)), of x or of x + bias."""
+    """Of x or of x + bias."""
     x = e.op("Add", node.input(0), node.input(1)) if node.input(1) else node.input(0)
-    tail = e.op("Add", e.op("Erf", e.op("Div", x, e.like(math.sqrt(2)))), e.like(1))
-    return [e.op("Mul", e.op("Mul", x, e.like(0.5)), tail)]
-
-
-@rewrites("FastGelu", domain=MICROSOFT)
-def fast_gelu(node: Node, e: Emit) -> list[str] | None:
-    """x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))), of x or of x + bias."""
-    x = e.op("Add", node.input(0), node.input(1)) if node.input(1) else node.input(0)
-    cube = e.op("Mul", e.op("Mul", x, x), x)
-    inner = e.op("Add", x, e.op("Mul", cube, e.like(0.044715)))
-    tail = e.op("Add", e.op("Tanh", e.op("Mul", inner, e.like(math.sqrt(2 / math.pi)))), e.like(1))
-    return [e.op("Mul", e.op("Mul", x, e.like(0.5)), tail)]
+    return [gelu_of(e, x, by_tanh=node.kind == "FastGelu")]
 
 
 @rewrites("QuickGelu", domain=MICROSOFT)
@@ -72,17 +61,8 @@ def _layer_norm(e: Emit, kind: int, x: str, scale: str, bias: str, epsilon: floa
     """(x − mean) ÷ √(variance + epsilon) · scale + bias over the last axis of x, which is of the type ``kind``."""
     if e.opset >= 17:
         return e.op("LayerNormalization", x, scale, *([bias] if bias else []), axis=-1, epsilon=epsilon)
-    wide = e.cast(x, FLOAT) if kind != FLOAT else x
-    centred = e.op("Sub", wide, e.reduce("ReduceMean", wide, [-1]))
-    normal = _unit_variance(e, centred, [-1], epsilon)
-    y = e.op("Mul", e.cast(normal, kind) if kind != FLOAT else normal, scale)
+    y = _rms_norm(e, kind, x, scale, [-1], epsilon, centred=True)
     return e.op("Add", y, bias) if bias else y
-
-
-def _unit_variance(e: Emit, x: str, axes: Sequence[int], epsilon: float) -> str:
-    """X ÷ √(mean of x² + epsilon), in fp32."""
-    power = e.reduce("ReduceMean", e.op("Mul", x, x), axes)
-    return e.op("Div", x, e.op("Sqrt", e.op("Add", power, e.const(np.float32(epsilon)))))
 
 
 @rewrites("SimplifiedLayerNormalization")
@@ -95,8 +75,14 @@ def simplified_layer_norm(node: Node, e: Emit) -> list[str] | None:
     return [_rms_norm(e, node.type(0), node.input(0), node.input(1), axes, node.attr("epsilon", 1e-5))]
 
 
-def _rms_norm(e: Emit, kind: int, x: str, scale: str, axes: Sequence[int], epsilon: float) -> str:
-    normal = _unit_variance(e, e.cast(x, FLOAT) if kind != FLOAT else x, axes, epsilon)
+def _rms_norm(
+    e: Emit, kind: int, x: str, scale: str, axes: Sequence[int], epsilon: float, centred: bool = False
+) -> str:
+    """X ÷ √(mean of x² + epsilon) · scale, in fp32; of x less its mean where it is ``centred``."""
+    x = e.cast(x, FLOAT) if kind != FLOAT else x
+    x = e.op("Sub", x, e.reduce("ReduceMean", x, axes)) if centred else x
+    power = e.reduce("ReduceMean", e.op("Mul", x, x), axes)
+    normal = e.op("Div", x, e.op("Sqrt", e.op("Add", power, e.const(np.float32(epsilon)))))
     return e.op("Mul", e.cast(normal, kind) if kind != FLOAT else normal, scale)
 
 
@@ -170,10 +156,7 @@ def _activated(node: Node, e: Emit, x: str, kind: str, parameters: Sequence[floa
 @rewrites("FusedGemm", domain=MICROSOFT)
 def fused_gemm(node: Node, e: Emit) -> list[str] | None:
     """A Gemm and an activation."""
-    attributes = {
-        name: node.attr(name) for name in ("alpha", "beta", "transA", "transB") if node.attr(name) is not None
-    }
-    product = e.op("Gemm", *(str(name) for name in node.proto.input), **attributes)
+    product = e.op("Gemm", *node.proto.input, **node.given("alpha", "beta", "transA", "transB"))
     kind = str(node.attr("activation", ""))
     given = [node.attr(f"activation_{name}") for name in ACTIVATIONS.get(kind, ())]
     return [_activated(node, e, product, kind, [value for value in given if value is not None])]
@@ -182,8 +165,7 @@ def fused_gemm(node: Node, e: Emit) -> list[str] | None:
 @rewrites("FusedConv", domain=MICROSOFT)
 def fused_conv(node: Node, e: Emit) -> list[str] | None:
     """A convolution, a tensor of its result's shape (input 3) added to it, and an activation."""
-    attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
-    made = e.op("Conv", *(node.input(index) for index in range(3 if node.input(2) else 2)), **attributes)
+    made = e.op("Conv", *map(node.input, range(3 if node.input(2) else 2)), **node.given(*GEOMETRY))
     made = e.op("Add", made, node.input(3)) if node.input(3) else made
     return [_activated(node, e, made, str(node.attr("activation", "")), node.attr("activation_params", []))]
 

@@ -19,7 +19,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM, rename
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, fixed_shape
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.folding import LARGEST
 from autotune.importer.rewriting.registry import rewrites
@@ -46,7 +46,7 @@ def branch(node: Node, e: Emit) -> list[str] | None:
     kinds = [[_kind(body, value) for value in body.output] for body in sides]
     if kinds[0] != kinds[1] or not {*kinds[0]} <= {"tensor_type", "sequence_type"}:
         raise node.refused("its branches make optional values, or values of different kinds")
-    shapes = [[_dims(value) for value in body.output] for body in sides]
+    shapes = [[fixed_shape(value) for value in body.output] for body in sides]
     then, other = (inlined(e, body, [], label) for body, label in zip(sides, ("then", "else"), strict=True))
     if any(None not in pair and pair[0] != pair[1] for pair in zip(*shapes, strict=True)):
         raise node.refused("its branches make tensors of different shapes and its condition is computed")
@@ -64,12 +64,6 @@ def _kind(body: GraphProto, value: onnx.ValueInfoProto) -> str:
         inner = next(attribute.g for attribute in maker.attribute if attribute.name == "then_branch")
         return _kind(inner, inner.output[[*maker.output].index(value.name)])
     return "optional_type" if maker.op_type == "Optional" else MAKES_SEQUENCE.get(maker.op_type, "tensor_type")
-
-
-def _dims(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
-    dims = value.type.tensor_type.shape.dim
-    known = value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
-    return tuple(dim.dim_value for dim in dims) if known else None
 
 
 @rewrites("Loop")
@@ -220,7 +214,7 @@ def _laid_out(node: Node, e: Emit, trips: int, running: str, stops: bool) -> tup
 
 def _nothing(node: Node, value: onnx.ValueInfoProto) -> NDArray[Any]:
     """What a loop that never runs collects."""
-    dims = _dims(value)
+    dims = fixed_shape(value)
     if dims is None or not value.type.tensor_type.elem_type:
         raise node.refused("it never runs, so its scan outputs have no shape")
     return np.zeros((0, *dims), onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))

@@ -7,6 +7,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.relax_values import sizes_of
 from schedules.vocabulary.errors import ModelError
 
 
@@ -23,7 +24,7 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
     """
     given = [value for value in inputs[:5] if value is not None]
     has_bias, has_mask = inputs[3] is not None, inputs[4] is not None
-    if len(inputs[0].ty.shape) != 4:  # type: ignore[union-attr]
+    if len(sizes_of(inputs[0])) != 4:
         raise ModelError("only images of two dimensions are")
     groups, shared = int(attrs.get("group", 1)), int(attrs.get("offset_group", 1))
     strides, dilations = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))

@@ -11,6 +11,7 @@ from tvm import relax, te, tirx
 
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import dtype_of
 
 DOUBLE = TensorProto.DOUBLE
 
@@ -69,13 +70,16 @@ def of_booleans(node: Node, e: Emit) -> list[str] | None:
     return [e.cast(e.op("Mul" if node.kind == "And" else "Max", one, other), TensorProto.BOOL)]
 
 
-@rewrites("Unsqueeze")
-def unsqueezed(node: Node, e: Emit) -> list[str] | None:
-    """Unsqueeze booleans by way of uint8, for the same reason."""
-    if node.type(0) != TensorProto.BOOL or node.array(0) is not None or e.opset < 13:
+@rewrites("ReduceMax", "ReduceMin", "Unsqueeze")
+def through_integers(node: Node, e: Emit) -> list[str] | None:
+    """Booleans by way of integers, for the same reason."""
+    is_view = node.kind == "Unsqueeze"
+    if node.type(0) != TensorProto.BOOL or (is_view and node.array(0) is not None):
         return None
-    made = e.op("Unsqueeze", e.cast(node.input(0), TensorProto.UINT8), node.input(1))
-    return [e.cast(made, TensorProto.BOOL)]
+    if not is_view and node.axes(len(node.shape(0))) == []:
+        return [e.op("Identity", node.input(0))]
+    wide = e.cast(node.input(0), TensorProto.UINT8 if is_view else TensorProto.INT32)
+    return [e.cast(e.op(node.kind, wide, *node.proto.input[1:], **node.attributes), TensorProto.BOOL)]
 
 
 @rewrites("Cosh", "Sinh")
@@ -116,7 +120,7 @@ def sign(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
     """Relax's, which makes 0 of NaN."""
     x = inputs[0]
     found = bb.normalize(relax.op.sign(x))
-    is_float = "float" in str(x.ty.dtype)  # type: ignore[union-attr]
+    is_float = "float" in dtype_of(x)
     return bb.normalize(relax.op.where(relax.op.isnan(x), x, found)) if is_float else found
 
 
@@ -261,7 +265,7 @@ def of_doubles(node: Node, e: Emit) -> list[str] | None:
         return e.const(np.float64(np.float32(node.attr(name, default))))
 
     if node.kind == "Gelu":
-        return [_gelu_of_doubles(e, x, str(node.attr("approximate", "none")) == "tanh")]
+        return [gelu_of(e, x, str(node.attr("approximate", "none")) == "tanh")]
     if node.kind == "LeakyRelu":
         return [e.op("Where", e.op("Less", x, zero), e.op("Mul", x, number("alpha", 0.01)), x)]
     if node.kind in ("HardSigmoid", "HardSwish"):
@@ -276,14 +280,16 @@ def of_doubles(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Mul", made, number("gamma", 1.05070102214813232421875)) if node.kind == "Selu" else made]
 
 
-def _gelu_of_doubles(e: Emit, x: str, by_tanh: bool) -> str:
-    half, one = e.like(0.5), e.like(1)
+def gelu_of(e: Emit, x: str, by_tanh: bool) -> str:
+    """x/2 · (1 + erf(x/√2)), or with tanh(√(2/π) · (x + 0.044715 x³)) instead of erf."""
     if by_tanh:
-        cube = e.op("Mul", e.op("Mul", e.op("Mul", x, x), x), e.like(0.044715))
-        inner = e.op("Tanh", e.op("Mul", e.op("Add", x, cube), e.like(math.sqrt(2 / math.pi))))
+        cube = e.op("Mul", e.op("Mul", x, x), x)
+        inner = e.op("Add", x, e.op("Mul", cube, e.like(0.044715)))
+        part = e.op("Tanh", e.op("Mul", inner, e.like(math.sqrt(2 / math.pi))))
     else:
-        inner = e.op("Erf", e.op("Mul", x, e.like(math.sqrt(0.5))))
-    return e.op("Mul", e.op("Mul", x, half), e.op("Add", inner, one))
+        part = e.op("Erf", e.op("Div", x, e.like(math.sqrt(2))))
+    tail = e.op("Add", part, e.like(1))
+    return e.op("Mul", e.op("Mul", x, e.like(0.5)), tail)
 
 
 @converts("Erf")

@@ -10,13 +10,12 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 from tvm import relax, te, tirx, topi
-from tvm.ir import GenericConst
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.host.dtypes import numpy_type
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
 from schedules.templates.common.extremes import EXTREMES, extreme
 from schedules.vocabulary.errors import ModelError
 
@@ -52,8 +51,8 @@ def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
         bound = _default(result, limited is relax.op.maximum) if bound is None else bound
         if bound is None:
             continue
-        if isinstance(bound, GenericConst):
-            if bool(np.isnan(bound.value.numpy()).any()):
+        if (known := constant_of(bound)) is not None:
+            if np.isnan(known).any():
                 continue
         elif np.dtype(str(bound.ty.dtype)).kind == "f":
             free = -np.inf if limited is relax.op.maximum else np.inf
@@ -64,32 +63,16 @@ def clip(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
 
 def _default(like: relax.Expr | None, least: bool) -> relax.Expr | None:
     """The bound where none is given: of floats alone, since no whole number is beyond its type."""
-    dtype = numpy_type(str(like.ty.dtype))  # type: ignore[union-attr]
+    dtype = numpy_type(dtype_of(like))
     if dtype.kind in "iub":
         return None
     limits = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return relax.const(float(limits.min if least else limits.max), str(like.ty.dtype))  # type: ignore[union-attr]
+    return relax.const(float(limits.min if least else limits.max), dtype_of(like))
 
 
 def _attribute(attrs: dict[str, Any], name: str, like: relax.Expr | None) -> relax.Expr | None:
     """The bound of operator sets before 11."""
-    assert like is not None
-    return relax.const(float(attrs[name]), str(like.ty.dtype)) if name in attrs else None
-
-
-@rewrites("ReduceMax", "ReduceMin")
-def reduce_bool(node: Node, e: Emit) -> list[str] | None:
-    """Reduce booleans by way of int32."""
-    if node.type(0) != TensorProto.BOOL:
-        return None
-    wide = e.cast(node.input(0), TensorProto.INT32)
-    axes = node.array(1) if node.input(1) else node.attr("axes")
-    if axes is None:
-        if node.attr("noop_with_empty_axes", 0):
-            return [e.op("Identity", node.input(0))]
-        axes = range(len(node.shape(0)))
-    keep = bool(node.attr("keepdims", 1))
-    return [e.cast(e.reduce(node.kind, wide, [int(axis) for axis in axes], keep), TensorProto.BOOL)]
+    return relax.const(float(attrs[name]), dtype_of(like)) if name in attrs else None
 
 
 @converts("ReduceMax", "ReduceMin")
@@ -103,19 +86,19 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
     """
     x, axes = inputs[0], inputs[1] if opset >= 18 else None
     kind = str(attrs["tvm_custom"]["kind"])
-    dtype = np.dtype(str(x.ty.dtype))  # type: ignore[union-attr]
+    dtype = np.dtype(dtype_of(x))
     if dtype.kind != "f":
-        native = onnx_frontend._get_convert_map()[kind].get_converter(opset)
-        return native(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
-    rank = len(x.ty.shape)  # type: ignore[union-attr]
-    given = axes.value.numpy().reshape(-1).tolist() if isinstance(axes, GenericConst) else attrs.get("axes")
-    if axes is not None and not isinstance(axes, GenericConst):
+        return native(kind, bb, inputs, attrs, opset)
+    rank = len(sizes_of(x))
+    known = constant_of(axes)
+    if axes is not None and known is None:
         raise ModelError("its axes are computed from the inputs; they must be constant")
+    given = attrs.get("axes") if known is None else known.reshape(-1).tolist()
     if not given and attrs.get("noop_with_empty_axes", 0):
         return x
     reduced = sorted({int(axis) % rank for axis in given}) if given else list(range(rank))
     keep = bool(attrs.get("keepdims", 1))
-    axes_of_rows = _axes_of_rows([int(size) for size in x.ty.shape])  # type: ignore[union-attr]
+    axes_of_rows = _axes_of_rows(sizes_of(x))
     if len(reduced) == rank and str(dtype) == "float32" and axes_of_rows:
         name, attrs = f"{kind.lower()}_rows", {EXTREMES: [int(kind == "ReduceMax"), axes_of_rows]}
         x = bb.emit_te(_of_rows, x, *attrs[EXTREMES], primfunc_name_hint=name, primfunc_attrs=attrs)
@@ -127,16 +110,9 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
         shape = [1 if i in reduced else n for i, n in enumerate(data.shape) if keep or i not in reduced]
 
         def element(*place: Any) -> Any:
-            outer = iter(place)
-            index = []
-            for axis in range(rank):
-                if axis in reduced:
-                    if keep:
-                        next(outer)
-                    index.append(loops[reduced.index(axis)].var)
-                else:
-                    index.append(next(outer))
-            return reducer(data(*index), axis=loops)
+            left = iter(at for axis, at in enumerate(place) if not keep or axis not in reduced)
+            over = iter(loop.var for loop in loops)
+            return reducer(data(*(next(over if axis in reduced else left) for axis in range(rank))), axis=loops)
 
         return te.compute(shape, element, name="extreme")
 
@@ -166,14 +142,12 @@ def _of_rows(x: te.Tensor, largest: int, axes: int) -> te.Tensor:
 @rewrites("ReduceLogSumExp")
 def log_of_sum(node: Node, e: Emit) -> list[str] | None:
     """m + log Σ e^(x − m) with the largest element m, or 0 where that is infinite: ∞ − ∞ is no number."""
-    axes = node.array(1) if node.input(1) else node.attr("axes")
-    rank = len(node.shape(0))
-    if (axes is None and node.input(1)) or not rank:
+    x, rank = node.input(0), len(node.shape(0))
+    reduced = node.axes(rank)
+    if reduced is None or not rank:
         return None
-    if node.attr("noop_with_empty_axes", 0) and (axes is None or not len(axes)):
-        return [e.op("Identity", node.input(0))]
-    reduced = sorted({int(axis) % rank for axis in axes}) if axes is not None and len(axes) else list(range(rank))
-    x = node.input(0)
+    if not reduced:
+        return [e.op("Identity", x)]
     most = e.reduce("ReduceMax", x, reduced)
     if node.dtype(0).kind in "iu":  # ONNX Runtime cuts every power to a whole number: only the largest count
         largest = e.reduce("ReduceSum", e.cast(e.op("Equal", x, most), TensorProto.DOUBLE), reduced)
@@ -193,7 +167,7 @@ def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, An
     """
     x = inputs[0]
     largest, last = str(attrs["tvm_custom"]["kind"]) == "ArgMax", bool(attrs.get("select_last_index", 0))
-    dtype = str(x.ty.dtype)  # type: ignore[union-attr]
+    dtype = dtype_of(x)
     is_float = dtype.startswith(("float", "bfloat"))
     wide = "float32" if is_float and dtype != "float64" else dtype
     best, worst = (tirx.max_value(wide), tirx.min_value(wide))

@@ -9,6 +9,7 @@ from tvm import relax, te, tirx
 
 from autotune.importer.onnx_model.formats import FLOATS, INTEGERS, Float, Integer
 from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.relax_values import text_of
 
 
 def _int(value: int) -> Any:
@@ -22,7 +23,7 @@ def _select(condition: Any, yes: Any, no: Any) -> Any:
 @converts("Decode")
 def decode(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Codes → fp32, or int32 for integers."""
-    kind = attrs["format"].decode()
+    kind = text_of(attrs, "format")
 
     def number(code: Any) -> Any:
         if kind in INTEGERS:
@@ -75,8 +76,8 @@ def _scale(code: Any) -> Any:
 @converts("Encode")
 def encode(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Numbers → codes, to the nearest, ties to even; beyond the range as ``saturate`` says."""
-    kind, saturate = attrs["format"].decode(), bool(attrs.get("saturate", 1))
-    mode = attrs.get("round_mode", b"up").decode()
+    kind, saturate = text_of(attrs, "format"), bool(attrs.get("saturate", 1))
+    mode = text_of(attrs, "round_mode", "up")
     word = "uint16" if kind == "BFLOAT16" else "uint8"
 
     def code(x: Any) -> Any:

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.operators.pool_windows import windows, with_pads
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
 from schedules.vocabulary.errors import ModelError
 
 
@@ -28,14 +28,12 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
         return native("Gather", bb, inputs, attrs, opset)
     if isinstance(data, GenericConst) and isinstance(indices, GenericConst):
         return native("Gather", bb, inputs, attrs, opset)
-    assert data is not None
-    assert indices is not None
-    axis = int(attrs.get("axis", 0)) % len(data.ty.shape)
-    size = int(data.ty.shape[axis])
-    if isinstance(indices, GenericConst):
-        places = held_within(indices.value.numpy(), np.array(size))
+    shape, known = sizes_of(data), constant_of(indices)
+    axis = int(attrs.get("axis", 0)) % len(shape)
+    size = shape[axis]
+    if known is not None:
+        places = held_within(known, np.array(size))
         if size == 1:  # nothing to choose; a kernel would be measured with places that are not there
-            shape = [int(each) for each in data.ty.shape]
             before, after = shape[:axis], shape[axis + 1 :]
             made = bb.normalize(relax.op.reshape(data, [*before, *[1] * places.ndim, *after]))
             return relax.op.broadcast_to(made, [*before, *places.shape, *after]) if places.size > 1 else made
@@ -66,29 +64,21 @@ def held_within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
     return places
 
 
-def native(kind: str, bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """What Relax's importer makes of an operator."""
-    converter = onnx_frontend._get_convert_map()[kind].get_converter(opset)
-    return converter(bb, onnx_frontend.onnx_input(inputs), attrs, [{}, {}])
-
-
 @converts("GatherElements", "GatherND")
 def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """With places held within the tensor: Relax's own read and write where they are told to."""
     kind = str(attrs["tvm_custom"]["kind"])
     data, indices = inputs[:2]
-    assert data is not None
-    assert indices is not None
     given = [each for each in inputs if each is not None]
     if isinstance(indices, relax.ShapeExpr):
         return native(kind, bb, given, attrs, opset)
-    shape, dtype = [int(size) for size in data.ty.shape], str(indices.ty.dtype)
-    sizes = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
+    shape, dtype = sizes_of(data), dtype_of(indices)
+    sizes: NDArray[Any] = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
     if kind.endswith("ND"):
         first = int(attrs.get("batch_dims", 0))
-        sizes = np.array(shape[first : first + int(indices.ty.shape[-1])])
-    if isinstance(indices, GenericConst):
-        held_within(indices.value.numpy(), sizes)
+        sizes = np.array(shape[first : first + sizes_of(indices)[-1]])
+    if (known := constant_of(indices)) is not None:
+        held_within(known, sizes)
         return native(kind, bb, given, attrs, opset)
     count, last, zero = (relax.const(each.astype(dtype), dtype) for each in (sizes, sizes - 1, 0 * sizes))
     wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, count), indices)

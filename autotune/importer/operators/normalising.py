@@ -53,9 +53,8 @@ def _over_one_axis(node: Node, e: Emit, shape: tuple[int, ...], first: int) -> l
         e.const(fills[index].astype(node.dtype(0))) if index in apart else e.reshape(node.input(index), length)
         for index in given
     ]
-    more = {name: node.attr(name) for name in ("epsilon", "stash_type") if node.attr(name) is not None}
     x = e.reshape(node.input(0), *shape[:first], length)
-    y = e.reshape(e.op("LayerNormalization", x, *parameters, axis=-1, **more), *shape)
+    y = e.reshape(e.op("LayerNormalization", x, *parameters, axis=-1, **node.given("epsilon", "stash_type")), *shape)
     for index in apart:
         y = e.op("Mul" if index == 1 else "Add", y, node.input(index))
     return [y]
@@ -78,7 +77,7 @@ BROADCAST = 7
 def batch_norm(node: Node, e: Emit) -> list[str] | None:
     """(x − mean) ÷ √(variance + ε) · scale + bias, with the batch's own statistics (training mode) or computed ones.
 
-    With constant parameters it stays, to be folded into a convolution or by ``graph_edits.split_batch_norms``, unless
+    With constant parameters it stays, to be folded into a convolution or by ``scales.split_batch_norms``, unless
     they are of every element of an image (``spatial`` = 0, before opset 9).
     """
     training = bool(node.attr("training_mode", 0))

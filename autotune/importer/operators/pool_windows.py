@@ -102,7 +102,7 @@ def lp_pool(node: Node, e: Emit) -> list[str] | None:
     return [sums if p == 1 else e.op("Sqrt", sums) if p == 2 else e.op("Pow", sums, e.like(1 / p))]
 
 
-@rewrites("Conv", "AveragePool")
+@rewrites("Conv", "ConvInteger", "AveragePool")
 def written_out(node: Node, e: Emit) -> list[str] | None:
     """The operator with its padding in numbers."""
     padded = with_pads(node, e)

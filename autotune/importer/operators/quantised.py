@@ -10,14 +10,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from tvm import relax
-from tvm.ir import GenericConst
 
 from autotune.importer.onnx_model.formats import INTEGERS, NARROW
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.registry import MICROSOFT, Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import constant_of
 
 INT32 = TensorProto.INT32
 BYTES = (TensorProto.UINT8, TensorProto.INT8)
@@ -29,9 +28,9 @@ WORD_OPSET = 21
 """First opset whose quantisers have 16 bits."""
 
 
-def _per_axis(node: Node, e: Emit, name: str, index: int, axis: int, block: int) -> str:
-    """A scale or zero point (input ``index``, by now called ``name``) in a shape that goes with input 0."""
-    shape, target = node.shape(index), node.shape(0)
+def _per_axis(node: Node, e: Emit, name: str, index: int, axis: int, block: int = 0, data: int = 0) -> str:
+    """A scale or zero point (input ``index``, by now called ``name``) in a shape that goes with input ``data``."""
+    shape, target = node.shape(index), node.shape(data)
     if not shape or (shape == (1,) and len(target) != 1):
         return e.reshape(name) if shape else name
     axis %= len(target)
@@ -151,7 +150,7 @@ def _along(bb: relax.BlockBuilder, expr: relax.Expr, data: relax.Expr, attrs: di
     rank, shape = len(data.ty.shape), [int(size) for size in expr.ty.shape]
     places = [-1 if place == int(attrs.get("axis", 1)) % max(rank, 1) else 1 for place in range(rank)]
     places = places if math.prod(shape) > 1 else []
-    array = _array(expr)
+    array = constant_of(expr)
     if array is not None:
         return relax.const(array.reshape(places).astype(np.float32))
     wide = expr if str(expr.ty.dtype) == "float32" else bb.emit(relax.op.astype(expr, "float32"))
@@ -162,13 +161,8 @@ def _is_all(expr: relax.Expr | None, value: float) -> bool:
     """Whether a scale or zero point is known to be ``value`` everywhere; one that is left out is 0."""
     if expr is None:
         return value == 0
-    array = _array(expr)
+    array = constant_of(expr)
     return array is not None and bool((array == value).all())
-
-
-def _array(expr: relax.Expr) -> NDArray[Any] | None:
-    """The value of a constant, else None."""
-    return np.asarray(expr.value.numpy()) if isinstance(expr, GenericConst) else None
 
 
 def bounds(kind: int) -> tuple[int, int]:
@@ -187,20 +181,12 @@ def saturated(e: Emit, rounded: str, zero: str, kind: int) -> str:
     return e.cast(e.op("Clip", shifted, e.const(np.float32(low)), e.const(np.float32(high))), kind)
 
 
-def _row(node: Node, e: Emit, name: str, index: int, data: int, axis: int) -> str:
-    """A per-row or per-column value in a shape that broadcasts over input ``data`` along ``axis``."""
-    shape, rank = node.shape(index), len(node.shape(data))
-    if len(shape) == 1 and shape[0] > 1 and rank > 1:
-        return e.reshape(name, *(shape[0] if i == axis % rank else 1 for i in range(rank)))
-    return e.reshape(name) if len(shape) == 1 and shape[0] == 1 else name
-
-
 @rewrites("QLinearMatMul")
 def qlinear_matmul(node: Node, e: Emit) -> list[str] | None:
     """Product of (a − zero point) and (b − zero point) in int32, scaled and quantised."""
     product = e.op("MatMulInteger", node.input(0), node.input(3), node.input(2), node.input(5))
-    scale_a = _row(node, e, e.cast(node.input(1), FLOAT), 1, 0, -2)
-    scale_b = _row(node, e, e.cast(node.input(4), FLOAT), 4, 3, -1)
+    scale_a = _per_axis(node, e, e.cast(node.input(1), FLOAT), 1, -2)
+    scale_b = _per_axis(node, e, e.cast(node.input(4), FLOAT), 4, -1, data=3)
     return [_requantised(node, e, product, e.op("Mul", scale_a, scale_b))]
 
 
@@ -210,7 +196,6 @@ GEOMETRY = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 @rewrites("QLinearConv")
 def qlinear_conv(node: Node, e: Emit) -> list[str] | None:
     """ConvInteger and a bias in int32, scaled and quantised."""
-    attributes = {name: node.attr(name) for name in GEOMETRY if node.attr(name) is not None}
     rank = len(node.shape(0))
 
     def by_channel(name: str, index: int) -> str:
@@ -219,7 +204,7 @@ def qlinear_conv(node: Node, e: Emit) -> list[str] | None:
 
     zero_w = node.array(5)  # ONNX Runtime's ConvInteger takes one per tensor only
     zeros = [node.input(2), node.input(5) if zero_w is None or zero_w.any() else ""]
-    product = e.op("ConvInteger", node.input(0), node.input(3), *zeros, **attributes)
+    product = e.op("ConvInteger", node.input(0), node.input(3), *zeros, **node.given(*GEOMETRY))
     if node.input(8):
         product = e.op("Add", product, by_channel(node.input(8), 8))
     scale_w = by_channel(e.cast(node.input(4), FLOAT), 4)
@@ -253,14 +238,6 @@ def qlinear_binary(node: Node, e: Emit) -> list[str] | None:
     return [_quantised(node, e, made, 6, 0)]
 
 
-@rewrites("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
-def qlinear_activation(node: Node, e: Emit) -> list[str] | None:
-    """An activation of what a quantised tensor stands for."""
-    kind = node.kind.removeprefix("QLinear")
-    attributes = {"alpha": float(node.attr("alpha", 0.01))} if kind == "LeakyRelu" else {}
-    return [_quantised(node, e, e.op(kind, _value(node, e, 0), **attributes), 3, 0)]
-
-
 @rewrites("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(node: Node, e: Emit) -> list[str] | None:
     """Quantised tensors one after the other, on the scale of the result (inputs 0 and 1)."""
@@ -274,32 +251,34 @@ def qlinear_where(node: Node, e: Emit) -> list[str] | None:
     return [_quantised(node, e, e.op("Where", node.input(0), _value(node, e, 1), _value(node, e, 4)), 7, 1)]
 
 
-@rewrites("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MICROSOFT)
-def qlinear_pool(node: Node, e: Emit) -> list[str] | None:
-    """Means of what a quantised tensor stands for, with its channels in place 1 or last."""
-    rank, last = len(node.shape(0)), bool(node.attr("channels_last", 0))
-    names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
-    attributes = {name: node.attr(name) for name in names if node.attr(name) is not None}
-    x = _value(node, e, 0)
-    x = e.transpose(x, 0, rank - 1, *range(1, rank - 1)) if last else x
-    made = e.op(node.kind.removeprefix("QLinear"), x, **attributes)
-    made = e.transpose(made, 0, *range(2, rank), 1) if last else made
-    return [_quantised(node, e, made, 3, 0)]
+POOLED = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+"""Attributes of average pools."""
 
 
-@rewrites("QLinearSoftmax", domain=MICROSOFT)
-def qlinear_softmax(node: Node, e: Emit) -> list[str] | None:
-    """Softmax of what a quantised tensor stands for; up to opset 12 over all axes from ``axis`` on."""
-    shape = node.shape(0)
-    rank = len(shape)
-    axis, x = int(node.attr("axis", -1)) % rank, _value(node, e, 0)
-    if int(node.attr("opset", 13)) < 13:
-        flat = e.reshape(x, int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
-        made = e.reshape(e.op("Softmax", flat, axis=-1), *shape)
+@rewrites(
+    *("QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax"),
+    domain=MICROSOFT,
+)
+def qlinear_unary(node: Node, e: Emit) -> list[str] | None:
+    """An activation, a pool or a softmax of what a quantised tensor stands for.
+
+    Channels of a pool are in place 1 or last. A softmax up to opset 12 is over all axes from ``axis`` on.
+    """
+    shape, kind, x = node.shape(0), node.kind.removeprefix("QLinear"), _value(node, e, 0)
+    rank, attributes = len(shape), node.given("alpha", *POOLED)
+    if kind == "Softmax":
+        axis, attributes = int(node.attr("axis", -1)) % rank, {"axis": -1}
+        if int(node.attr("opset", 13)) < 13:
+            flat = e.reshape(x, int(np.prod(shape[:axis])), int(np.prod(shape[axis:])))
+            return [_quantised(node, e, e.reshape(e.op(kind, flat, axis=-1), *shape), 3, 0)]
+        order = [*(place for place in range(rank) if place != axis), axis]
     else:
-        perm = [*(place for place in range(rank) if place != axis), axis]
-        moved = e.op("Softmax", e.transpose(x, *perm), axis=-1)
-        made = e.transpose(moved, *(int(place) for place in np.argsort(perm)))
+        order = [0, rank - 1, *range(1, rank - 1)] if node.attr("channels_last", 0) else list(range(rank))
+    if order != sorted(order):
+        x = e.transpose(x, *order)
+    made = e.op(kind, x, **attributes)
+    if order != sorted(order):
+        made = e.transpose(made, *(order.index(place) for place in range(rank)))
     return [_quantised(node, e, made, 3, 0)]
 
 

@@ -262,21 +262,15 @@ def _activations(node: Node, count: int) -> list[list[tuple[str, float | None, f
 
 TAKES_ALPHA = {"LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu", "Affine"}
 TAKES_BETA = {"ScaledTanh", "HardSigmoid", "Affine"}
+OPERATORS = ("Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh", "ThresholdedRelu")
+"""Activations that are ONNX's operators of the same name."""
 
 
 def _activation(node: Node, e: Emit, name: str, alpha: float | None, beta: float | None) -> Activation:
     lowered = name.lower()
-    plain = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "softsign": "Softsign", "softplus": "Softplus"}
-    if lowered in plain:
-        return lambda x: e.op(plain[lowered], x)
-    if lowered in ("leakyrelu", "thresholdedrelu", "elu"):
-        kind = {"leakyrelu": "LeakyRelu", "thresholdedrelu": "ThresholdedRelu", "elu": "Elu"}[lowered]
-        more = {} if alpha is None else {"alpha": alpha}
+    if (kind := next((each for each in OPERATORS if each.lower() == lowered), None)) is not None:
+        more = {key: value for key, value in (("alpha", alpha), ("beta", beta)) if value is not None}
         return lambda x: e.op(kind, x, **more)
-    if lowered == "hardsigmoid":
-        return lambda x: e.op(
-            "HardSigmoid", x, alpha=0.2 if alpha is None else alpha, beta=0.5 if beta is None else beta
-        )
     if lowered == "affine":
         return lambda x: e.op("Add", e.op("Mul", x, e.like(alpha or 1.0)), e.like(beta or 0.0))
     if lowered == "scaledtanh":

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.ir import GenericConst
 
 from autotune.importer.operators.recurrent_ops import GATES
 from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.relax_values import constant_of, kernel_call, sizes_of, text_of
 from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
 from schedules.vocabulary.errors import ModelError
 
@@ -28,9 +28,9 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     weight, recurrence = filled(fixed(inputs[1]), gates, 1), filled(filled(fixed(inputs[2]), gates, 1), 1, 2)
     units, (count, rows, width) = fixed(inputs[1]).shape[1] // gates, weight.shape
     hidden = rows // gates
-    steps, batch, _ = (int(extent) for extent in x.ty.shape)  # type: ignore[union-attr]
+    steps, batch, _ = sizes_of(x)
     biases = filled(fixed(inputs[3]), 2 * gates, 1) if inputs[3] else np.zeros((count, 2 * rows), np.float32)
-    direction = attrs.get("direction", b"forward").decode()
+    direction = text_of(attrs, "direction")
     flat = bb.normalize(relax.op.reshape(x, (steps * batch, width)))
     outs = []
     for index in range(count):
@@ -51,11 +51,8 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         states = 2 if kind == "LSTM" else 1
         given += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
         make = lstm_steps if kind == "LSTM" else gru_steps
-        kernel = bb.add_func(
-            make(steps, batch, hidden, backwards).without_attr("global_symbol"), f"{kind.lower()}_steps"
-        )
-        made = relax.TensorType((states, steps + 1, batch, hidden), "float32")
-        outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made)), backwards))
+        kernel, made = make(steps, batch, hidden, backwards), (states, steps + 1, batch, hidden)
+        outs.append((kernel_call(bb, kernel, f"{kind.lower()}_steps", given, made, "float32"), backwards))
     return results_of(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
 
 
@@ -83,9 +80,9 @@ def fixed(value: relax.Expr | None) -> Array:
     Raises:
         ModelError: if it is computed from the inputs.
     """
-    if not isinstance(value, GenericConst):
+    if (array := constant_of(value)) is None:
         raise ModelError("its weights are computed from the inputs; they must be constant")
-    return np.asarray(value.value.numpy())
+    return array
 
 
 def by_chunk(weight: Array, gates: int) -> Array:

@@ -35,13 +35,9 @@ def _transform(node: Node, e: Emit, x: str, shape: tuple[int, ...], points: int,
         return _inverse_onesided(e, x, shape, points, dtype)
     rows = min(samples, points)
     cosine, sine = (wave[:rows] for wave in _waves(points, outputs, inverse, dtype))
-    real = e.squeeze(e.slice(x, len(shape) - 1, 0, 1), len(shape) - 1)
-    re, im = e.op("MatMul", real, e.const(cosine)), e.op("MatMul", real, e.const(sine))
-    if parts == 2:
-        imaginary = e.squeeze(e.slice(x, len(shape) - 1, 1, 2), len(shape) - 1)
-        re = e.op("Sub", re, e.op("MatMul", imaginary, e.const(sine)))
-        im = e.op("Add", im, e.op("MatMul", imaginary, e.const(cosine)))
     last = len(shape) - 1
+    halves = [e.squeeze(e.slice(x, last, k, k + 1), last) for k in range(parts)]
+    re, im = _product(e, (halves[0], halves[1] if parts == 2 else ""), cosine, sine, -1, dtype)
     return e.concat([e.unsqueeze(re, last), e.unsqueeze(im, last)], last)
 
 

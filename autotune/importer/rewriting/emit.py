@@ -67,7 +67,23 @@ class Node:
     @property
     def attributes(self) -> dict[str, Any]:
         """Every attribute that the node has, as ``attr`` gives it."""
-        return {name: self.attr(name) for name in self._attributes}
+        return self.given(*self._attributes)
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of the attributes ``names`` that the node has."""
+        return {name: self.attr(name) for name in names if name in self._attributes}
+
+    def axes(self, rank: int) -> list[int] | None:
+        """Return the axes that a reduction is over, in order; none where it is over no axis.
+
+        None where they are computed from the inputs.
+        """
+        given = self.array(1) if self.input(1) else self.attr("axes", ())
+        if given is None:
+            return None
+        if not len(given):
+            return [] if self.attr("noop_with_empty_axes", 0) else list(range(rank))
+        return sorted({int(axis) % rank for axis in given})
 
     def input(self, index: int) -> str:
         """Name of an input; "" if it is left out."""

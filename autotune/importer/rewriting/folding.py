@@ -10,7 +10,7 @@ import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,25 +119,37 @@ def _feed(node: NodeProto, scope: Scope) -> dict[str, Array] | None:
     return feed
 
 
+def reference_values(
+    nodes: Sequence[NodeProto], feed: Mapping[str, Array], outputs: Sequence[str], opset: int
+) -> list[Any] | None:
+    """Return what ONNX's reference makes of ``nodes``; None where it lacks an operator or its version.
+
+    Args:
+        feed: the values that the nodes read and do not make.
+        outputs: names of the values to return.
+    """
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feed.items()
+    ]
+    graph = helper.make_graph(nodes, "fold", inputs, list(map(helper.make_empty_tensor_value_info, outputs)))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    try:
+        with third_party(), warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return list(ReferenceEvaluator(model).run(None, dict(feed)))
+    except ThirdPartyError as error:
+        logger.debug("%s is not folded: %s", nodes[-1].name, error)
+        return None
+
+
 def evaluated(
     node: NodeProto, feed: Mapping[str, Array], scope: Scope, largest: int = LARGEST
 ) -> dict[str, Array] | None:
     """Output → its value by ONNX's reference; None where it is too large, or the reference lacks the operator."""
     names = [str(name) for name in node.output if name]
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in feed.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in names]
-    graph = helper.make_graph([node], "fold", inputs, outputs)
-    opset = max(scope.opset, REFERENCE_OPSET.get(node.op_type, 0))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    try:
-        with third_party(), warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            values = ReferenceEvaluator(model).run(None, dict(feed))
-    except ThirdPartyError as error:  # the reference lacks some operators and versions
-        logger.debug("%s is not folded: %s", node.name, error)
+    values = reference_values([node], feed, names, max(scope.opset, REFERENCE_OPSET.get(node.op_type, 0)))
+    if values is None:
         return None
     results: dict[str, Array] = {}
     for name, value in zip(names, values, strict=True):

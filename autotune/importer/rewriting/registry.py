@@ -134,6 +134,26 @@ def replacement(function: Rewrite, proto: NodeProto, scope: Scope) -> list[NodeP
     return [*emit.nodes, *(helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in pairs)]
 
 
+def split_to_slices(model: ModelProto) -> None:
+    """Make every ``Split`` one ``Slice`` per output, in place: kernels have one output, and a slice is fused.
+
+    Shapes must be inferred; a Split whose shapes are unknown stays.
+    """
+    scope, kept = Scope(model), list[NodeProto]()
+    for proto in model.graph.node:
+        parts = [scope.shapes.get(name) for name in proto.output if name]
+        if proto.op_type != "Split" or None in parts:
+            kept.append(proto)
+            continue
+        emit = Emit(node := Node(proto, scope))
+        axis = int(node.attr("axis", 0))
+        emit.split(node.input(0), [part[axis] for part in parts if part is not None], axis)
+        for made, name in zip(emit.nodes, filter(None, proto.output), strict=True):
+            made.output[0], made.name = name, proto.name if made is emit.nodes[0] else name
+        kept += emit.nodes
+    replace_nodes(model.graph, kept)
+
+
 def rewrite(
     model: ModelProto, inputs: Collection[str] = (), settled: bool = True, only: Collection[str] = ()
 ) -> tuple[bool, ModelError | None]:
@@ -151,11 +171,18 @@ def rewrite(
     """
     scope = Scope(model, inputs)
     scope.settled = settled
+    return replace_all(model, scope, lambda proto: None if only and proto.op_type not in only else rewrite_of(proto))
+
+
+def replace_all(
+    model: ModelProto, scope: Scope, choose: Callable[[NodeProto], Rewrite | None]
+) -> tuple[bool, ModelError | None]:
+    """Replace the nodes of the main graph by what ``choose`` names for each, in place; the result as of ``rewrite``."""
     kept: list[NodeProto] = []
     changed = False
     refusal: ModelError | None = None
     for proto in model.graph.node:
-        function = None if only and proto.op_type not in only else rewrite_of(proto)
+        function = choose(proto)
         try:
             made = None if function is None else replacement(function, proto, scope)
         except ModelError as error:

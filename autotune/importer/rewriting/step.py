@@ -64,6 +64,6 @@ class Step(Emit):
             return array_of(self._weights[name])
         return self.scope.array(name)
 
-    def called(self, kind: str, inputs: list[str], to: str, **attributes: Any) -> None:
+    def called(self, kind: str, inputs: list[str], to: str, /, **attributes: Any) -> None:
         """One node that makes the value ``to``."""
         self.nodes.append(helper.make_node(kind, inputs, [to], to, **attributes))

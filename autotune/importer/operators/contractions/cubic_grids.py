@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from autotune.importer.operators.moving import native
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts
+from autotune.importer.rewriting.relax_values import dtype_of, native, sizes_of, text_of
 
 TAPS = 4
 
@@ -29,20 +29,14 @@ SHARPNESS = -0.75
 def grid_sample(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Cubic samples of images in fp32; Relax's own takes the others."""
     x, grid = inputs[:2]
-    assert x is not None
-    assert grid is not None
-    mode, padding = (_text(attrs.get(name, default)) for name, default in (("mode", ""), ("padding_mode", "zeros")))
-    shape = [int(size) for size in x.ty.shape]
-    types = {str(operand.ty.dtype) for operand in (x, grid)}
+    mode, padding = (text_of(attrs, name, default) for name, default in (("mode", ""), ("padding_mode", "zeros")))
+    shape = sizes_of(x)
+    types = {dtype_of(x), dtype_of(grid)}
     if mode not in ("cubic", "bicubic") or len(shape) != 4 or types != {"float32"}:
         return native("GridSample", bb, [x, grid], attrs, opset)
     aligned = bool(attrs.get("align_corners", 0))
     sides = [_side(bb, grid, axis, size, padding, aligned) for axis, size in ((1, shape[2]), (0, shape[3]))]
     return bb.emit_te(_summed, x, *sides[0], *sides[1], primfunc_name_hint="grid_sample")
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _side(

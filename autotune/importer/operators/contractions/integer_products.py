@@ -20,14 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper
 from tvm import relax
-from tvm.ir import GenericConst
 
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
-from autotune.importer.operators.pool_windows import same_pads
 from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.relax_values import constant_of, sizes_of, text_of
 from schedules.templates.common.movements import BORDER, with_border
 from schedules.vocabulary.errors import ModelError
 
@@ -76,12 +75,12 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
 def matmul_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Weights of two axes on the right are multiplied as they are stored; other products are of int32."""
     data, right, zero, right_zero, bias = inputs[:5]
-    weight = _array(right)
+    weight = constant_of(right)
     if weight is None or weight.ndim != 2:
         left = _wide(bb, data, _rows(zero, data))
         return _plus(bb, relax.op.matmul(left, _wide(bb, right, right_zero), out_dtype="int32"), bias)
     data, zero = _of_type(bb, wanted_type(attrs), data, zero)
-    form = ByteWeight.of(weight, _array(right_zero), 1)
+    form = ByteWeight.of(weight, constant_of(right_zero), 1)
     product = bb.emit(relax.op.matmul(data, relax.const(form.values), out_dtype="int32"))
     sums = form.values.sum(0, dtype=np.int64)
     if form.zero.any():
@@ -98,12 +97,13 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
         ModelError: if the data is no image of 1 to 3 axes.
     """
     data, right, zero, right_zero, bias = inputs[:5]
-    weight = _array(right)
-    shape, kernel = _shape(data), _shape(right)
+    weight = constant_of(right)
+    shape, kernel = sizes_of(data), sizes_of(right)
     rank = len(shape) - 2
     if rank not in (1, 2, 3):
         raise ModelError(f"its data of shape {list(shape)} is no image of 1 to 3 axes")
-    geometry = _geometry(attrs, shape[2:], kernel[2:])
+    strides, dilation = (tuple(attrs.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    geometry = _Geometry(strides, tuple(attrs.get("pads", [0] * 2 * rank)), dilation)
     groups = int(attrs.get("group", 1))
     if weight is None:
         wide = _wide(bb, right, _by_filter(right_zero, rank))
@@ -113,7 +113,7 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
     data, zero = _of_type(bb, wanted_type(attrs), data, zero)
     data, padding = _with_border(bb, data, zero, geometry.padding)
     geometry = _Geometry(geometry.strides, padding, geometry.dilation)
-    form = ByteWeight.of(weight, _array(right_zero), 0)
+    form = ByteWeight.of(weight, constant_of(right_zero), 0)
     product = bb.emit(_convolved(data, relax.const(form.values), geometry, groups))
     sums = form.values.sum(tuple(range(1, rank + 2)), dtype=np.int64)
     if form.zero.any():
@@ -160,18 +160,6 @@ class _Geometry:
     dilation: tuple[int, ...]
 
 
-def _geometry(attrs: dict[str, Any], image: Sequence[int], kernel: Sequence[int]) -> _Geometry:
-    """Padding is before every axis, then behind every axis."""
-    rank = len(image)
-    strides, dilation = (tuple(attrs.get(name, [1] * rank)) for name in ("strides", "dilations"))
-    auto = attrs.get("auto_pad", b"NOTSET")
-    auto = auto.decode() if isinstance(auto, bytes) else auto
-    if not auto.startswith("SAME"):
-        padding = tuple(attrs.get("pads", [0] * 2 * rank)) if auto == "NOTSET" else (0,) * 2 * rank
-        return _Geometry(strides, padding, dilation)
-    return _Geometry(strides, tuple(same_pads(auto, image, kernel, strides, dilation)), dilation)
-
-
 def _convolved(data: relax.Expr, weight: relax.Expr, geometry: _Geometry, groups: int) -> relax.Expr:
     """Sums in int32; an image of one axis is one of a single row, which instructions know."""
     rank = len(geometry.strides)
@@ -193,7 +181,7 @@ def _with_border(
     bb: relax.BlockBuilder, data: relax.Expr, zero: relax.Expr | None, padding: tuple[int, ...]
 ) -> tuple[relax.Expr, tuple[int, ...]]:
     """``data`` with a border of its zero point, and the padding that is left to do with 0."""
-    known = _array(zero)
+    known = constant_of(zero)
     if not any(padding) or zero is None or (known is not None and not known.any()):
         return data, padding
     return _padded(bb, data, padding, zero), (0,) * len(padding)
@@ -202,7 +190,7 @@ def _with_border(
 def _padded(bb: relax.BlockBuilder, data: relax.Expr, padding: Sequence[int], zero: relax.Expr | None) -> relax.Expr:
     """``data`` with a border of ``zero``, which may be known only when the model runs."""
     rank = len(padding) // 2
-    known = np.zeros(()) if zero is None else _array(zero)
+    known = np.zeros(()) if zero is None else constant_of(zero)
     pairs = list(zip(padding[:rank], padding[rank:], strict=True))
     if known is not None:
         widths = [0, 0, 0, 0, *(width for pair in pairs for width in pair)]
@@ -214,8 +202,7 @@ def _padded(bb: relax.BlockBuilder, data: relax.Expr, padding: Sequence[int], ze
 
 def wanted_type(attrs: dict[str, Any]) -> str:
     """The type that a product's activations should have."""
-    given = attrs.get("activations", b"") or b"uint8"
-    return given.decode() if isinstance(given, bytes) else str(given)
+    return text_of(attrs, "activations", "uint8")
 
 
 def _of_type(
@@ -230,7 +217,7 @@ def _of_type(
         wide = relax.op.add(relax.op.astype(x, "int32"), relax.const(more, "int32"))
         return bb.emit(relax.op.astype(wide, wanted))
 
-    known = np.zeros(()) if zero is None else _array(zero)
+    known = np.zeros(()) if zero is None else constant_of(zero)
     moved = shifted(zero) if known is None else relax.const((known.astype(np.int32) + more).astype(wanted))
     return shifted(data), moved
 
@@ -239,7 +226,7 @@ def _centred(
     bb: relax.BlockBuilder, product: relax.Expr, zero: relax.Expr | None, sums: Array, bias: relax.Expr | None
 ) -> relax.Expr:
     """``product`` − zero point · sums of weights + bias, in as few additions as are constant."""
-    known, added = np.zeros((), np.int32) if zero is None else _array(zero), _array(bias)
+    known, added = np.zeros((), np.int32) if zero is None else constant_of(zero), constant_of(bias)
     constant = np.zeros((), np.int64)
     if added is not None:
         constant, bias = constant + added, None
@@ -272,22 +259,13 @@ def _wide(bb: relax.BlockBuilder, x: relax.Expr, zero: relax.Expr | None) -> rel
 
 def _rows(zero: relax.Expr | None, data: relax.Expr) -> relax.Expr | None:
     """The zero points of a matrix's rows, as they broadcast over it."""
-    if zero is None or len(_shape(zero)) != 1 or len(_shape(data)) < 2:
+    if zero is None or len(sizes_of(zero)) != 1 or len(sizes_of(data)) < 2:
         return zero
-    shape = (-1, 1) if _shape(zero)[0] > 1 else ()
-    known = _array(zero)
+    shape = (-1, 1) if sizes_of(zero)[0] > 1 else ()
+    known = constant_of(zero)
     return relax.op.reshape(zero, shape) if known is None else relax.const(known.reshape(shape))
 
 
 def _by_filter(zero: relax.Expr | None, rank: int) -> relax.Expr | None:
     """The zero points of filters, as they broadcast over the weights."""
-    return zero if zero is None or not _shape(zero) else relax.op.reshape(zero, (-1, 1, *[1] * rank))
-
-
-def _array(expr: relax.Expr | None) -> Array | None:
-    """The value of a constant, else None."""
-    return np.asarray(expr.value.numpy()) if isinstance(expr, GenericConst) else None
-
-
-def _shape(expr: relax.Expr) -> tuple[int, ...]:
-    return tuple(int(size) for size in expr.ty.shape)
+    return zero if zero is None or not sizes_of(zero) else relax.op.reshape(zero, (-1, 1, *[1] * rank))

@@ -24,11 +24,9 @@ OF_ONE = {
 @rewrites("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMean", "ReduceSumSquare")
 def reduction(node: Node, e: Emit) -> list[str] | None:
     """Over no axes: of every element by itself. Of whole numbers: sums in their type, roots and logarithms in fp64."""
-    given = node.array(1) if node.input(1) else node.attr("axes")
-    if node.input(1) and given is None:
+    axes, whole = node.axes(len(node.shape(0))), node.dtype(0).kind in "iu"
+    if axes is None:
         return None
-    axes = [] if given is None else [int(axis) for axis in given]
-    whole = node.dtype(0).kind in "iu"
     if not axes and node.attr("noop_with_empty_axes", 0):
         x = e.cast(node.input(0), DOUBLE) if whole and node.kind.startswith("ReduceLog") else node.input(0)
         made = OF_ONE[node.kind](e, x)
@@ -38,8 +36,6 @@ def reduction(node: Node, e: Emit) -> list[str] | None:
 
 def _of_whole_numbers(node: Node, e: Emit, axes: list[int]) -> list[str] | None:
     shape, kind, keep = node.shape(0), node.type(0), bool(node.attr("keepdims", 1))
-    rank = len(shape)
-    axes = sorted({axis % rank for axis in axes}) if axes else list(range(rank))
     x = node.input(0)
     if node.kind == "ReduceMean":
         count = math.prod(shape[axis] for axis in axes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.operators.dynamic.data_sized import places_of
@@ -22,9 +22,6 @@ from autotune.importer.rewriting.registry import handles
 
 ROWS = "rows"
 """The shared vector that was expanded to a tensor, one of its numbers for every row."""
-
-FILLED = 4096
-"""Elements up to which a tensor of one number is a constant; larger ones are expanded. Heuristic, not measured."""
 
 
 @dataclass(frozen=True)
@@ -198,12 +195,9 @@ REDUCED_TO = {"ReduceMax": None, "ReduceMin": None, "ReduceSum": 0, "ReduceProd"
 @handles("ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare")
 def reduction(at: OpenNode) -> Made | None:
     """Over the open axis: with elements beyond the length that change nothing."""
-    node, e, size, rank = at.node, at.e, at.open(0), len(at.node.shape(0))
-    axes = node.array(1) if node.input(1) else node.attr("axes")
-    if size is None or (node.input(1) and axes is None):
-        return None
-    given = [int(each) % rank for each in axes] if axes is not None and len(axes) else list(range(rank))
-    if not (axes is not None and len(axes)) and node.attr("noop_with_empty_axes", 0):
+    node, e, size = at.node, at.e, at.open(0)
+    given = node.axes(len(node.shape(0)))
+    if size is None or not given:
         return None
     keep = bool(node.attr("keepdims", 1))
     if size.axis not in given:
@@ -244,41 +238,26 @@ def extreme_place(at: OpenNode) -> Made | None:
     return [(e.op(node.kind, x, axis=axis, keepdims=keep), left)]
 
 
-@handles("Gather")
+@handles("Gather", "GatherND")
 def gather(at: OpenNode) -> Made | None:
     """By places in the open axis, which then is as long as they are many, or along another."""
     node, e, data, places = at.node, at.e, at.open(0), at.open(1)
-    along = int(node.attr("axis", 0)) % len(node.shape(0))
+    is_nd, rank = node.kind == "GatherND", len(node.shape(1))
+    along, deep = (0, node.shape(1)[-1]) if is_nd else (int(node.attr("axis", 0)) % len(node.shape(0)), 1)
     index, size = node.input(1), None
-    if data is not None and data.axis == along:
-        index = at.not_negative(1, data.length)
-    elif data is not None:
-        if places is not None:
-            return None
-        size = Open(data.axis if data.axis < along else data.axis - 1 + len(node.shape(1)), data.length)
-    if places is not None:
-        size = Open(along + places.axis, places.length)
-    return [(e.op("Gather", node.input(0), index, axis=along), size)]
-
-
-@handles("GatherND")
-def gather_nd(at: OpenNode) -> Made | None:
-    """Work like ``gather``."""
-    node, e, data, places = at.node, at.e, at.open(0), at.open(1)
-    deep, index, size = node.shape(1)[-1], node.input(1), None
-    if node.attr("batch_dims", 0) or (places is not None and places.axis == len(node.shape(1)) - 1):
+    if node.attr("batch_dims", 0) or (is_nd and places is not None and places.axis == rank - 1):
         return None
-    if data is not None and data.axis < deep:
+    if data is not None and along <= data.axis < along + deep:
         if deep > 1:
             return None
         index = at.not_negative(1, data.length)
     elif data is not None:
         if places is not None:
             return None
-        size = Open(data.axis - deep + len(node.shape(1)) - 1, data.length)
+        size = Open(data.axis if data.axis < along else data.axis - deep + rank - is_nd, data.length)
     if places is not None:
-        size = Open(places.axis, places.length)
-    return [(e.op("GatherND", node.input(0), index), size)]
+        size = Open(along + places.axis, places.length)
+    return [(e.op(node.kind, node.input(0), index, **({} if is_nd else {"axis": along})), size)]
 
 
 @handles("Slice")
@@ -357,59 +336,6 @@ def reshape(at: OpenNode) -> Made | None:
         length = e.op("Mul", length, e.const(np.int64(math.prod(shape[size.axis + 1 :]))))
         length = e.op("Div", length, e.const(np.int64(math.prod(sizes[axis + 1 :]))))
     return [(e.reshape(node.input(0), *sizes), Open(axis, length))]
-
-
-@handles("Expand")
-def expand(at: OpenNode) -> Made | None:
-    """To sizes of which one may be open."""
-    node, e, size, wanted = at.node, at.e, at.open(0), at.numbers(1)
-    if wanted is None:
-        return None
-    shape = node.shape(0)
-    rank = max(len(shape), len(wanted))
-    lengths = {i + rank - len(wanted): n.name for i, n in enumerate(wanted) if not n.is_known}
-    if size is not None:
-        lengths[size.axis + rank - len(shape)] = size.length
-    if len(lengths) > 1:
-        return None
-    made = e.op("Expand", node.input(0), e.ints(*(n.most for n in wanted)))
-    if math.prod(shape[1:]) == 1 and len(shape) >= len(wanted):
-        at.shared[ROWS, str(node.proto.output[0])] = e.reshape(node.input(0), -1)
-    return [(made, Open(*next(iter(lengths.items()))) if lengths else None)]
-
-
-@handles("ConstantOfShape")
-def constant_of_shape(at: OpenNode) -> Made | None:
-    """One number, in a size that may be open."""
-    wanted = at.numbers(0)
-    lengths = [(i, n.name) for i, n in enumerate(wanted or []) if not n.is_known]
-    if wanted is None or len(lengths) > 1:
-        return None
-    tensor = at.node.attr("value")
-    value = np.zeros(1, np.float32) if tensor is None else _array(tensor)
-    most = [n.most for n in wanted]
-    if math.prod(most) <= FILLED:
-        made = at.share(
-            ("filled", *most, value.dtype.str, value.tobytes()), lambda: at.e.const(np.full(most, value[0]))
-        )
-    else:
-        made = at.e.op("Expand", at.e.const(value.reshape(())), at.e.ints(*most))
-    return [(str(made), Open(*lengths[0]) if lengths else None)]
-
-
-def _array(tensor: TensorProto) -> Array:
-    return np.asarray(numpy_helper.to_array(tensor)).reshape(-1)
-
-
-@handles("Range")
-def numbers_up_to(at: OpenNode) -> Made | None:
-    """0, 1, 2 … up to a length."""
-    node, e = at.node, at.e
-    start, end, step = (at.numbers(index) for index in range(3))
-    if start is None or end is None or step is None or (start[0].least, start[0].most, step[0].most) != (0, 0, 1):
-        return None
-    made = e.const(np.arange(end[0].most).astype(node.dtype(1)))
-    return [(made, None if end[0].is_known else Open(0, end[0].name))]
 
 
 @handles("Choose")

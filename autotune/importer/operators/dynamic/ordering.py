@@ -16,6 +16,7 @@ from tvm import relax, tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts
+from autotune.importer.rewriting.relax_values import dtype_of, kernel_call, sizes_of
 from schedules.templates import scripted
 from schedules.templates.common.structure import ITERATIONS
 
@@ -69,12 +70,11 @@ def key_of(value: Any, dtype: str, largest: bool) -> Any:
 def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Index of the k-th element of every row, k = 0 … count − 1: equal elements in their order."""
     x = inputs[0]
-    assert x is not None
-    *outer, size = (int(each) for each in x.ty.shape)
-    rows, count, dtype = math.prod(outer), int(attrs["count"]), str(x.ty.dtype)
+    *outer, size = sizes_of(x)
+    rows, count, dtype = math.prod(outer), int(attrs["count"]), dtype_of(x)
     flat = bb.normalize(relax.op.reshape(x, (rows, size)))
-    kernel = bb.add_func(ranked(rows, size, count, dtype, bool(attrs["largest"])), "ranks")
-    found = bb.emit(relax.op.call_tir(kernel, relax.Tuple([flat]), relax.TensorType((rows, count), "int64")))
+    kernel = ranked(rows, size, count, dtype, bool(attrs["largest"]))
+    found = kernel_call(bb, kernel, "ranks", [flat], (rows, count), "int64")
     return bb.normalize(relax.op.reshape(found, (*outer, count)))
 
 
@@ -136,17 +136,14 @@ def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.
                         at[2] = at[1] + 1
                     out[row, k] = T.Cast("int64", at[1])
 
-    return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)
+    return kernel.with_attr("op_pattern", OPAQUE_PATTERN)
 
 
 @converts(PLACES)
 def places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """How many of n numbers (n,) int32 are not zero, and their places in order, (1 + n,) int64."""
-    mask = inputs[0]
-    assert mask is not None
-    count = int(mask.ty.shape[0])
-    kernel = bb.add_func(placed(count), "places")
-    return bb.emit(relax.op.call_tir(kernel, relax.Tuple([mask]), relax.TensorType((1 + count,), "int64")))
+    (count,) = sizes_of(inputs[0])
+    return kernel_call(bb, placed(count), "places", inputs[:1], (1 + count,), "int64")
 
 
 @cache
@@ -170,4 +167,4 @@ def placed(count: int) -> tirx.PrimFunc:
                 at[0] = at[0] + T.Cast("int64", mask[i] != 0)
             out[0] = at[0]
 
-    return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)
+    return kernel.with_attr("op_pattern", OPAQUE_PATTERN)

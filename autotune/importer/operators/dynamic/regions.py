@@ -14,6 +14,7 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import kernel_call, sizes_of
 from schedules.templates import scripted
 from schedules.templates.common.structure import ITERATIONS
 
@@ -77,15 +78,11 @@ def regions_of(node: Node, e: Emit, count: str) -> str:
 def regions(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Maps (n, channels, h, w), corners (r, 4), their maps (r,), how many count (1,) → (r, channels, *size)."""
     x, corners, batch, count = (each for each in inputs if each is not None)
-    maps, channels, height, width = (int(each) for each in x.ty.shape)
-    rows, dtype = int(corners.ty.shape[0]), str(x.ty.dtype)
+    maps, channels, height, width = sizes_of(x)
+    rows, size, dtype = sizes_of(corners)[0], tuple(int(each) for each in attrs["size"]), str(x.ty.dtype)
     last = bb.normalize(relax.op.permute_dims(x, (0, 2, 3, 1)))
-    func = sampled(
-        (maps, height, width, channels), rows, dtype, tuple(int(each) for each in attrs["size"]), Sampling.of(attrs)
-    )
-    kernel = bb.add_func(func, "roi_align")
-    made = relax.TensorType((rows, channels, *(int(each) for each in attrs["size"])), dtype)
-    return bb.emit(relax.op.call_tir(kernel, relax.Tuple([last, corners, batch, count]), made))
+    kernel = sampled((maps, height, width, channels), rows, dtype, size, Sampling.of(attrs))
+    return kernel_call(bb, kernel, "roi_align", [last, corners, batch, count], (rows, channels, *size), dtype)
 
 
 class _Bins:
@@ -215,4 +212,4 @@ def sampled(
                     for c, i, j in T.grid(channels, down, across):
                         out[row, c, i, j] = bins.real(0.0)
 
-    return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)
+    return kernel.with_attr("op_pattern", OPAQUE_PATTERN)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
-from tvm.ir import GenericConst
 
 from autotune.importer.operators.moving import at_places, held_within
 from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
+from autotune.importer.rewriting.relax_values import constant_of, kernel_call, sizes_of, text_of
 from schedules.templates.by_hand.scatter import REDUCTIONS, TYPES, ScatterShape, scatter
 
 
@@ -30,16 +30,15 @@ def _by_hand(bb: relax.BlockBuilder, operands: Sequence[relax.Expr], attrs: dict
     Places that are the same for all elements of a row, as exporters write them with ``Expand``, are read once per row.
     """
     data, places, updates = operands
-    reduction = attrs.get("reduction", b"none")
-    reduction = reduction.decode() if isinstance(reduction, bytes) else str(reduction)
-    shape, at, dtype = _sizes(data), _sizes(places), str(data.ty.dtype)
+    reduction = text_of(attrs, "reduction", "none")
+    shape, at, dtype = sizes_of(data), sizes_of(places), str(data.ty.dtype)
     fits = dtype in TYPES and reduction in REDUCTIONS
-    if not fits or not math.prod(shape) or not math.prod(at) or not math.prod(_sizes(updates)):
+    if not fits or not math.prod(shape) or not math.prod(at) or not math.prod(sizes_of(updates)):
         return None
     axis = int(attrs.get("axis", 0)) % len(shape)
     is_nd = str(attrs["tvm_custom"]["kind"]) == "ScatterND"
-    if isinstance(places, GenericConst):
-        held_within(places.value.numpy(), np.array(shape[: at[-1]] if is_nd else shape[axis]))
+    if (known := constant_of(places)) is not None:
+        held_within(known, np.array(shape[: at[-1]] if is_nd else shape[axis]))
     if is_nd:
         depth, count = at[-1], math.prod(at[:-1])
         whole, slabs, sizes, width = True, 1, tuple(shape[:depth]), math.prod(shape[depth:])
@@ -53,33 +52,28 @@ def _by_hand(bb: relax.BlockBuilder, operands: Sequence[relax.Expr], attrs: dict
         places = places if narrow is None else narrow
         places = bb.normalize(relax.op.reshape(places, (slabs, count, 1 if whole else width)))
     form = ScatterShape(slabs, sizes, count, width, whole, dtype, str(places.ty.dtype), reduction)
-    kernel = bb.add_func(scatter(form).without_attr("global_symbol"), "scatter")
     flat = [
         bb.normalize(relax.op.reshape(operand, (slabs, rows, width)))
         for operand, rows in ((data, form.rows), (updates, count))
     ]
-    kind = relax.TensorType((slabs, form.rows, width), dtype)
-    called = bb.emit(relax.op.call_tir(kernel, relax.Tuple([flat[0], places, flat[1]]), kind))
-    return relax.op.reshape(called, shape)
-
-
-def _sizes(value: relax.Expr) -> list[int]:
-    return [int(size) for size in value.ty.shape]
+    operands = flat[0], places, flat[1]
+    return relax.op.reshape(
+        kernel_call(bb, scatter(form), "scatter", operands, (slabs, form.rows, width), dtype), shape
+    )
 
 
 def _of_rows(bb: relax.BlockBuilder, places: relax.Expr, axis: int) -> relax.Expr | None:
     """``places`` with one element along the axes behind ``axis``, where all of them are the same; else None."""
-    shape = _sizes(places)
+    shape = sizes_of(places)
     behind = range(axis + 1, len(shape))
-    if isinstance(places, GenericConst):
-        array = places.value.numpy()
-        first = array[(..., *[slice(1)] * len(behind))]
+    if (array := constant_of(places)) is not None:
+        first = array[(*[slice(None)] * (axis + 1), *[slice(1)] * len(behind))]
         return relax.const(np.ascontiguousarray(first)) if (array == first).all() else None
     binding = bb.lookup_binding(places) if isinstance(places, relax.Var) else places
     if not isinstance(binding, relax.Call) or getattr(binding.op, "name", "") != "relax.broadcast_to":
         return None
     source = binding.args[0]
-    own = _sizes(source)
+    own = sizes_of(source)
     own = [1] * (len(shape) - len(own)) + own
     if any(own[at] != 1 for at in behind):
         return None

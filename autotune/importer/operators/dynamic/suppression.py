@@ -14,6 +14,7 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 
 from autotune.importer.operators.dynamic.ordering import block_of, blocks_of, key_of
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts
+from autotune.importer.rewriting.relax_values import kernel_call, sizes_of
 from schedules.templates import scripted
 
 LOWEST = -3.0e38
@@ -29,16 +30,9 @@ def suppress(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opse
 
     Per class: how many boxes are kept, and them.
     """
-    boxes, scores, limits = inputs[:3]
-    assert boxes is not None
-    assert scores is not None
-    assert limits is not None
-    batch, classes, count = (int(size) for size in scores.ty.shape)
-    kept = int(attrs["kept"])
-    func = greedy(batch, classes, count, kept)
-    kernel = bb.add_func(func, "suppress")
-    made = relax.TensorType((batch, classes, 1 + kept), "int64")
-    return bb.emit(relax.op.call_tir(kernel, relax.Tuple([boxes, scores, limits]), made))
+    (batch, classes, count), kept = sizes_of(inputs[1]), int(attrs["kept"])
+    kernel = greedy(batch, classes, count, kept)
+    return kernel_call(bb, kernel, "suppress", inputs[:3], (batch, classes, 1 + kept), "int64")
 
 
 def score_key(score: Any, least: Any) -> Any:
@@ -129,4 +123,4 @@ def greedy(batch: int, classes: int, count: int, kept: int) -> tirx.PrimFunc:
                             number[0] = number[0] + 1
                 out[b, c, 0] = T.Cast("int64", number[0])
 
-    return kernel.without_attr("global_symbol").with_attr("op_pattern", OPAQUE_PATTERN)
+    return kernel.with_attr("op_pattern", OPAQUE_PATTERN)

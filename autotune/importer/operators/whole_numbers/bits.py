@@ -9,6 +9,7 @@ from onnx import helper
 from tvm import relax, te, tirx
 
 from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.relax_values import dtype_of, text_of
 
 
 @converts("BitShift")
@@ -19,8 +20,7 @@ def bit_shift(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     """
     x, count = inputs[0], inputs[1]
     assert x is not None
-    assert count is not None
-    left = "LEFT" in str(attrs["direction"])
+    left = text_of(attrs, "direction") == "LEFT"
     dtype = np.dtype(str(x.ty.dtype))
     width = 8 * dtype.itemsize
 
@@ -51,7 +51,7 @@ def bit_cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opse
             return te.compute(x.shape, lambda *i: x(*i).astype(to), name="bits")
         return te.compute(x.shape, lambda *i: tirx.reinterpret(to, x(*i)), name="bits")
 
-    if str(inputs[0].ty.dtype) == to:  # type: ignore[union-attr]
+    if dtype_of(inputs[0]) == to:
         return inputs[0]
     return bb.emit_te(compute, inputs[0], primfunc_name_hint="bits")
 

@@ -20,9 +20,9 @@ import numpy as np
 from onnx import helper
 from tvm import relax
 from tvm.ir import GenericConst
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.relax_values import native
 
 WORD_BITS = 32
 """Width of the integer that shorter ones are cut from."""
@@ -35,8 +35,7 @@ def cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
     to = np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
     source = str(getattr(getattr(x, "ty", None), "dtype", ""))
     if isinstance(x, GenericConst | relax.ShapeExpr) or "float" not in source or to.kind not in "iub":
-        native = onnx_frontend._get_convert_map()["Cast"].get_converter(opset)
-        return native(bb, onnx_frontend.onnx_input(inputs[:1]), attrs, [{}, {}])
+        return native("Cast", bb, inputs[:1], attrs, opset)
     if source == "float16":
         x = bb.normalize(relax.op.astype(x, "float32"))
         if to == np.uint32:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import constant_of, native
 from schedules.vocabulary.errors import ModelError
 
 
@@ -31,8 +31,7 @@ def divide(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     a, b = inputs[0], inputs[1]
     dtypes = {_dtype(each) for each in (a, b)}
     if any(dtype is None or dtype.kind not in "iu" for dtype in dtypes):
-        native = onnx_frontend._get_convert_map()[kind].get_converter(opset)
-        return native(bb, onnx_frontend.onnx_input(inputs[:2]), attrs, [{}, {}])
+        return native(kind, bb, inputs[:2], attrs, opset)
     (dtype,) = dtypes
     assert dtype is not None
     divisor = b if _divides_all(b, dtype) else _safe(bb, a, b)
@@ -57,12 +56,10 @@ def _divides_all(divisor: relax.Expr, dtype: np.dtype[Any]) -> bool:
     Raises:
         ModelError: if it has a zero.
     """
-    if not isinstance(divisor, GenericConst):
-        return False
-    values = divisor.value.numpy()
-    if not values.all():
+    values = constant_of(divisor)
+    if values is not None and not values.all():
         raise ModelError("its divisor is a constant with a zero")
-    return dtype.kind == "u" or not (values == -1).any()
+    return values is not None and (dtype.kind == "u" or not (values == -1).any())
 
 
 def _safe(bb: relax.BlockBuilder, a: relax.Expr, b: relax.Expr) -> relax.Expr:

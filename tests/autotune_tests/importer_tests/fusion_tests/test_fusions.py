@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
 from autotune.importer.fusion import fusion_graph
 from autotune.importer.fusion.fusion_graph import fuse
-from autotune.importer.onnx_model.graph_edits import split_batch_norms
+from autotune.importer.fusion.scales import split_batch_norms
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.program import simplify
 from autotune.importer.rewriting.registry import ENTRIES, Role
@@ -234,3 +234,36 @@ def test_queries_keys_and_values_are_taken_apart_behind_a_fused_product(bias):
     constants = {"w": draw(16, 48), "b": bias, "sizes": sizes, **places}
     plain = simplify(model_of(nodes, [value("x", (1, 20, 16))], ["y0", "y1", "y2"], constants))
     assert sum(node.op_type in ("Gemm", "MatMul") for node in plain.graph.node) == 3
+
+
+def test_a_batch_norm_takes_in_the_scale_and_shift_behind_it():
+    rng = np.random.default_rng(0)
+    weights = {name: rng.uniform(1, 2, 4).astype(np.float32) for name in ("scale", "bias", "mean", "var")}
+    weights |= {"c": rng.standard_normal((1, 4, 1)).astype(np.float32), "d": np.float32(3)}
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["n"], "norm"),
+        helper.make_node("Mul", ["n", "c"], ["m"]),
+        helper.make_node("Add", ["m", "d"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", (2, 4, 5))], ["y"], weights)
+    infer_shapes(model, "norm")
+    split_batch_norms(model)
+    assert [node.op_type for node in model.graph.node] == ["Mul", "Add"]
+    made = {tensor.name: numpy_helper.to_array(tensor).reshape(-1) for tensor in model.graph.initializer}
+    product, total = model.graph.node
+    factor = weights["scale"] / np.sqrt(weights["var"] + 1e-5)
+    np.testing.assert_allclose(made[product.input[1]], factor * weights["c"].reshape(-1), rtol=1e-6)
+    shift = (weights["bias"] - weights["mean"] * factor) * weights["c"].reshape(-1) + 3
+    np.testing.assert_allclose(made[total.input[1]], shift, rtol=1e-5)
+
+
+def test_a_batch_norm_may_read_an_output_of_the_model():
+    weights = {name: np.ones(4, np.float32) for name in ("scale", "bias", "mean", "var")}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("BatchNormalization", ["r", "scale", "bias", "mean", "var"], ["n"], "norm"),
+    ]
+    model = model_of(nodes, [value("x", (2, 4, 5))], ["r", "n"], weights)
+    infer_shapes(model, "norm")
+    split_batch_norms(model)
+    assert [node.op_type for node in model.graph.node] == ["Relu", "Mul", "Add"]

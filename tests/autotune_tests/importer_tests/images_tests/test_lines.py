@@ -9,9 +9,9 @@ from onnx import helper
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.images.lines import lines_as_images
 from autotune.importer.layouts.precision import products
-from autotune.importer.layouts.tensor_layouts import shape_of
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
+from autotune.importer.rewriting.relax_values import shape_of
 from autotune.validation.short_operands import product_nodes
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written

@@ -7,7 +7,8 @@ from tvm.ir import GenericConst
 
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.layouts.tensor_layouts import INLINE_LIMIT, Value, shape_of
+from autotune.importer.layouts.tensor_layouts import INLINE_LIMIT, Value
+from autotune.importer.rewriting.relax_values import shape_of
 
 
 def test_equal_weights_are_one_parameter_and_small_constants_stay_in_the_program():

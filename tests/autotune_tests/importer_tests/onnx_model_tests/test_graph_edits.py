@@ -6,7 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from autotune.importer.onnx_model.graph_edits import split_batch_norms, split_to_slices, tidy
+from autotune.importer.onnx_model.graph_edits import tidy
+from autotune.importer.rewriting.registry import split_to_slices
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
@@ -50,37 +51,6 @@ def test_bounds_of_one_element_become_scalars():
     assert list(model.graph.node[0].input) == ["x", "low/scalar"]
 
 
-def test_a_batch_norm_takes_in_the_scale_and_shift_behind_it():
-    rng = np.random.default_rng(0)
-    weights = {name: rng.uniform(1, 2, 4).astype(np.float32) for name in ("scale", "bias", "mean", "var")}
-    weights |= {"c": rng.standard_normal((1, 4, 1)).astype(np.float32), "d": np.float32(3)}
-    nodes = [
-        helper.make_node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["n"], "norm"),
-        helper.make_node("Mul", ["n", "c"], ["m"]),
-        helper.make_node("Add", ["m", "d"], ["y"]),
-    ]
-    model = model_of(nodes, [value("x", (2, 4, 5))], ["y"], weights)
-    split_batch_norms(model)
-    assert [node.op_type for node in model.graph.node] == ["Mul", "Add"]
-    made = {tensor.name: numpy_helper.to_array(tensor).reshape(-1) for tensor in model.graph.initializer}
-    factor = weights["scale"] / np.sqrt(weights["var"] + 1e-5)
-    np.testing.assert_allclose(made["y/scale"], factor * weights["c"].reshape(-1), rtol=1e-6)
-    shift = (weights["bias"] - weights["mean"] * factor) * weights["c"].reshape(-1) + 3
-    np.testing.assert_allclose(made["y/shift"], shift, rtol=1e-5)
-
-
-def test_a_batch_norm_may_read_an_output_of_the_model():
-    weights = {name: np.ones(4, np.float32) for name in ("scale", "bias", "mean", "var")}
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("BatchNormalization", ["r", "scale", "bias", "mean", "var"], ["n"], "norm"),
-    ]
-    model = model_of(nodes, [value("x", (2, 4, 5))], ["r", "n"], weights)
-    model.graph.output[0].CopyFrom(value("r", (2, 4, 5)))
-    split_batch_norms(model)
-    assert [node.op_type for node in model.graph.node] == ["Relu", "Mul", "Add"]
-
-
 @pytest.mark.parametrize(("axis", "sizes"), [(1, (2, 3, 2)), (-1, (1, 4)), (0, (3,))])
 def test_split_is_slices(axis, sizes):
     shape = [3, 7, 5]
@@ -98,7 +68,7 @@ def test_split_is_slices(axis, sizes):
         output.CopyFrom(known)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     before = ReferenceEvaluator(model).run(None, {"x": x})
-    split_to_slices(model.graph)
+    split_to_slices(model)
     assert [node.op_type for node in model.graph.node] == ["Slice"] * len(sizes)
     onnx.checker.check_model(model)
     for old, new in zip(before, ReferenceEvaluator(model).run(None, {"x": x}), strict=True):

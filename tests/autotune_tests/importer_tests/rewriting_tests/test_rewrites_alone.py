@@ -85,6 +85,9 @@ def numbers():
     yield families.Case("Sign", [np.array([0, 1, 200], np.uint8)])
     yield families.Case("Sign", [np.array([-7, 0, 1 << 40])])
     yield families.Case("Mod", [data(3, 4), data(3, 4)], [], 1, 18)
+    for pads in ("SAME_UPPER", "SAME_LOWER"):
+        bytes_of = (RNG.integers(0, 255, shape).astype(np.uint8) for shape in ((1, 2, 5, 6), (3, 2, 2, 3)))
+        yield families.Case("ConvInteger", list(bytes_of), [1], 1, 18, {"auto_pad": pads, "strides": [2, 1]})
     for groups in (1, 2, 6):
         inputs = [data(2, 6, 4, 5), data(groups), data(groups)]
         yield families.Case("GroupNormalization", inputs, [1, 2], 1, 18, {"num_groups": groups})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tvm import te, tirx
 
-from schedules.config import Config
 from schedules.lower import assembly, claim
-from schedules.target import Target
 from schedules.templates.assembly.elements import REACH
 from schedules.templates.assembly.nest_to_assembly import to_assembly
 from schedules.templates.assembly.vectors import OutOfScope
@@ -19,55 +17,27 @@ from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.nests.product_nests import conv2d_nest
 from tests.schedules_tests.cases import CASES
-from tests.schedules_tests.programs import Array, Pads, Shape, from_te, padded, run, shapes, windows
+from tests.schedules_tests.programs import Shape, from_te, shapes
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     NARROW,
     TARGET,
     covering,
-    is_near,
     largest_tile,
     lines_of,
-    numbers,
-    repacked,
-    run_by_tvm,
-    run_watched,
     runs_here,
     text_of,
 )
-from tests.schedules_tests.templates_tests.assembly_tests.epilogues import EXACT_STEPS, FOLLOWING
+from tests.schedules_tests.templates_tests.assembly_tests.assembled_cases import (
+    Convolution,
+    check,
+    check_thousands_of_calls,
+    choices,
+    is_left,
+)
+from tests.schedules_tests.templates_tests.assembly_tests.epilogues import FOLLOWING
 
 CONFIGS, COMPILED = 12, 2
 """Configs of each shape, and how many of them are compared with the compiler's kernel too."""
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """One convolution, and what follows it."""
-
-    data: Shape
-    weight: Shape
-    strides: tuple[int, int] = (1, 1)
-    pads: Pads = (0, 0, 0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    groups: int = 1
-    following: str = "bias"
-
-    def program(self) -> tirx.PrimFunc:
-        """The normalised function."""
-        x, w = te.placeholder(self.data, name="x"), te.placeholder(self.weight, name="w")
-        out = conv2d(x, w, Window(self.weight[2:4], self.strides, self.pads, self.dilation), self.groups)
-        bias = (1, self.weight[0], 1, 1, self.weight[5])
-        return from_te(x, w, *FOLLOWING[self.following].after(out, bias, lambda i: (0, i[1], 0, 0, i[4])))
-
-    def expected(self, x: Array, w: Array, *operands: Array) -> Array:
-        """By NumPy in double precision."""
-        blocked = (x[..., None] if x.ndim == 4 else x).astype(np.float64)
-        seen = windows(padded(blocked, self.pads), (w.shape[2], w.shape[3]), self.strides, self.dilation)
-        n, _, oh, ow = seen.shape[:4]
-        channels = seen.transpose(0, 1, 4, 2, 3, 5, 6).reshape(n, self.groups, -1, w.shape[4], oh, ow, *seen.shape[5:])
-        filters = w.reshape(self.groups, -1, *w.shape[1:]).astype(np.float64)
-        out = np.einsum("ngcihwyx,gocyxib->ngohwb", channels, filters, optimize=True)
-        return FOLLOWING[self.following].expected(out.reshape(n, w.shape[0], oh, ow, w.shape[5]), operands)
 
 
 SHAPES = {
@@ -93,20 +63,6 @@ SHAPES = {
 """Name → a convolution: plain and blocked, borders of every kind, rows that tiles do not divide, sums in chunks."""
 
 
-def check(convolution: Convolution, configs: list[Config], compiled: int, target: Target = TARGET) -> None:
-    """Every config near NumPy's numbers, some of them nearer to the compiler's kernel."""
-    func = convolution.program()
-    given, shape = numbers(func, scale=0.5), shapes(func)[-1]
-    right = convolution.expected(*given)
-    for number, config in enumerate(configs):
-        arrays, text = repacked(func, config, given), text_of(func, config, target=target)
-        found = run_watched(text, arrays, shape, threads=1 + number % 3)
-        assert convolution.following in EXACT_STEPS or is_near(found, right, 1e-5), config.to_json()
-        if number < compiled:
-            assert is_near(found, run(func, config, target, given), 1e-6), config.to_json()
-            assert np.array_equal(run_by_tvm(text, arrays, shape, threads=1 + number % 2), found), config.to_json()
-
-
 @runs_here
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_and_knobs(name: str) -> None:
@@ -116,11 +72,7 @@ def test_shapes_and_knobs(name: str) -> None:
 
 def test_configs_have_every_choice() -> None:
     """What the test above relies on: both borders, both orders of jobs, chunks, tiles of many blocks and rows."""
-    seen: dict[str, set[int]] = {}
-    for convolution in SHAPES.values():
-        for config in covering(convolution.program(), CONFIGS, algorithm=0):
-            for knob, value in config.items:
-                seen.setdefault(knob, set()).add(int(value))
+    seen = choices(SHAPES.values(), CONFIGS, algorithm=0)
     assert seen["pad"] == seen["outer"] == {0, 1}
     assert seen["unroll"] == {1, 2, 4, 8, 16}
     assert {1, 2, 4} <= seen["to"]
@@ -160,14 +112,7 @@ def test_operands_of_every_batch_and_of_one_block() -> None:
 
 @runs_here
 def test_thousands_of_calls() -> None:
-    """Nothing is left on stacks, and workspaces come back."""
-    convolution = SHAPES["3x3"]
-    func = convolution.program()
-    given = numbers(func)
-    for pad in (0, 1):
-        text = text_of(func, covering(func, 1, algorithm=0, pad=pad)[0])
-        found = run_by_tvm(text, given, shapes(func)[-1], calls=3000)
-        assert is_near(found, convolution.expected(*given), 1e-5)
+    check_thousands_of_calls(SHAPES["3x3"], algorithm=0)
 
 
 def with_last(stage: object, out_shape: Shape, **tensors: Shape) -> tirx.PrimFunc:
@@ -222,7 +167,7 @@ def test_a_stage_that_is_written_has_the_form_of_those_that_are_not() -> None:
 def test_other_floats_are_left_to_the_compiler(dtype: str) -> None:
     x, w = te.placeholder((1, 2, 6, 5, 16), dtype, name="x"), te.placeholder((3, 2, 1, 1, 16, 16), dtype, name="w")
     func = from_te(x, w, conv2d(x, w, Window((1, 1), (1, 1), (0, 0, 0, 0), (1, 1))))
-    assert assembly(func, covering(func, 1, algorithm=0)[0], TARGET, "k") == ""
+    assert is_left(func, algorithm=0)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.template == "conv2d"], ids=lambda case: case.name)
@@ -239,7 +184,7 @@ def test_scope(case: object) -> None:
 def test_a_border_that_is_not_zero_is_left_to_the_compiler() -> None:
     x, w = te.placeholder((1, 2, 6, 5, 16), name="x"), te.placeholder((3, 2, 3, 3, 16, 16), name="w")
     func = from_te(x, w, conv2d(x, w, Window((3, 3), (1, 1), (1, 1, 1, 1), (1, 1)), border=1))
-    assert assembly(func, covering(func, 1, algorithm=0)[0], TARGET, "k") == ""
+    assert is_left(func, algorithm=0)
 
 
 def test_tensors_beyond_an_instructions_reach_are_left_to_the_compiler() -> None:

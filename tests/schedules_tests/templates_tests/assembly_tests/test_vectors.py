@@ -36,6 +36,7 @@ from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     run_watched,
     text_of,
 )
+from tests.schedules_tests.templates_tests.assembly_tests.assembled_cases import Convolution, check, choices
 from tests.schedules_tests.templates_tests.assembly_tests.epilogues import FOLLOWING
 from tests.schedules_tests.templates_tests.assembly_tests.test_elements import EXPRESSIONS, FIRST, SECOND
 from tests.schedules_tests.templates_tests.instructions_tests.test_rounding import byte
@@ -82,7 +83,7 @@ def test_products_in_tiles_are_left_to_the_compiler(name: str) -> None:
     assert any(assembly(func, config, WITH_TILES, SYMBOL) for config in vectors)
 
 
-def narrowed(convolution: direct.Convolution) -> direct.Convolution:
+def narrowed(convolution: Convolution) -> Convolution:
     """In blocks of eight channels."""
     *data, own = convolution.data
     *weight, inner, _ = convolution.weight
@@ -95,15 +96,11 @@ def narrowed(convolution: direct.Convolution) -> direct.Convolution:
 def test_convolutions(name: str) -> None:
     convolution = narrowed(direct.SHAPES[name])
     configs = covering(convolution.program(), direct.CONFIGS, algorithm=0, target=NARROW)
-    direct.check(convolution, configs, 1, NARROW)
+    check(convolution, configs, 1, NARROW)
 
 
 def test_convolutions_have_every_choice() -> None:
-    seen: dict[str, set[int]] = {}
-    for convolution in map(narrowed, direct.SHAPES.values()):
-        for config in covering(convolution.program(), direct.CONFIGS, algorithm=0, target=NARROW):
-            for knob, value in config.items:
-                seen.setdefault(knob, set()).add(int(value))
+    seen = choices(map(narrowed, direct.SHAPES.values()), direct.CONFIGS, NARROW, algorithm=0)
     assert seen["pad"] == seen["outer"] == {0, 1}
     assert {1, 2, 4, 8} <= seen["unroll"]
     assert {1, 2} <= seen["to"]
@@ -114,12 +111,12 @@ def test_convolutions_have_every_choice() -> None:
 @pytest.mark.parametrize("following", FOLLOWING)
 def test_what_follows(following: str) -> None:
     """Of the largest tile, which leaves few registers, of a sum in chunks and of any."""
-    convolution = direct.Convolution((1, 32, 4, 6, 8), (4, 32, 1, 1, 8, 8), following=following)
+    convolution = Convolution((1, 32, 4, 6, 8), (4, 32, 1, 1, 8, 8), following=following)
     func = convolution.program()
     largest = largest_tile(func, ("to", "th", "tw"), NARROW)
     assert largest.integer("to") * largest.integer("th") * largest.integer("tw") == 12
     configs = [largest, *covering(func, 1, depth=8, target=NARROW), *covering(func, 2, seed=1, target=NARROW)]
-    direct.check(convolution, [config for config in configs if config.integer("algorithm") == 0], 1, NARROW)
+    check(convolution, [config for config in configs if config.integer("algorithm") == 0], 1, NARROW)
 
 
 @narrow_runs_here
@@ -128,14 +125,14 @@ def test_what_follows(following: str) -> None:
 def test_winograd(name: str, m: int, outer: int) -> None:
     convolution = narrowed(winograd.SHAPES[name])
     configs = covering(convolution.program(), 3, algorithm=m, outer=outer, target=NARROW)
-    winograd.check(convolution, configs, int(name in winograd.COMPILED), NARROW)
+    check(convolution, configs, int(name in winograd.COMPILED), NARROW, winograd.NEAR)
 
 
 @narrow_runs_here
 @pytest.mark.parametrize("name", products.SHAPES)
 def test_products(name: str) -> None:
     product = replace(products.SHAPES[name], lanes=8)
-    products.check(product, covering(product.program(), products.CONFIGS, target=NARROW), 1, NARROW)
+    check(product, covering(product.program(), products.CONFIGS, target=NARROW), 1, NARROW)
 
 
 def chain(of: Callable[..., tirx.Expr], rows: int = 1) -> tirx.PrimFunc:

@@ -2,67 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
-from tvm import te, tirx
 
-from schedules.config import Config
 from schedules.lower import assembly, claim
-from schedules.target import Target
 from schedules.templates.assembly.elements import REACH
 from schedules.templates.assembly.image_rows import STACK_BYTES
 from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.assembly.window_text import windows_of
 from schedules.templates.common.structure import find_anchor
-from schedules.templates.cpu.depthwise import DepthwiseTemplate, depthwise
+from schedules.templates.cpu.depthwise import DepthwiseTemplate
 from tests.schedules_tests.cases import CASES
-from tests.schedules_tests.programs import Array, Pads, Shape, from_te, padded, run, shapes, windows
+from tests.schedules_tests.programs import shapes
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     NARROW,
     TARGET,
     covering,
-    is_near,
     narrow_runs_here,
-    numbers,
-    run_by_tvm,
-    run_watched,
     runs_here,
-    text_of,
 )
-from tests.schedules_tests.templates_tests.assembly_tests.epilogues import EXACT_STEPS, FOLLOWING
+from tests.schedules_tests.templates_tests.assembly_tests.assembled_cases import (
+    Depthwise,
+    check,
+    check_thousands_of_calls,
+    choices,
+)
+from tests.schedules_tests.templates_tests.assembly_tests.epilogues import FOLLOWING
 
 CONFIGS, COMPILED = 10, 2
 """Configs of each shape, and how many of them are compared with the compiler's kernel too."""
-
-
-@dataclass(frozen=True)
-class Depthwise:
-    """One depthwise convolution of blocks of ``lanes`` channels, and what follows it."""
-
-    data: Shape
-    filters: tuple[int, int]
-    strides: tuple[int, int] = (1, 1)
-    pads: Pads = (0, 0, 0, 0)
-    dilation: tuple[int, int] = (1, 1)
-    following: str = "bias"
-    lanes: int = 16
-
-    def program(self) -> tirx.PrimFunc:
-        """The normalised function."""
-        blocks = self.data[1]
-        x = te.placeholder((*self.data, self.lanes), name="x")
-        w = te.placeholder((blocks, *self.filters, self.lanes), name="w")
-        out = depthwise(x, w, self.strides, self.pads, self.dilation)
-        bias = (1, blocks, 1, 1, self.lanes)
-        return from_te(x, w, *FOLLOWING[self.following].after(out, bias, lambda i: (0, i[1], 0, 0, i[4])))
-
-    def expected(self, x: Array, w: Array, *operands: Array) -> Array:
-        """By NumPy in double precision."""
-        seen = windows(padded(x.astype(np.float64), self.pads), self.filters, self.strides, self.dilation)
-        out = np.einsum("nchwbyx,cyxb->nchwb", seen, w.astype(np.float64))
-        return FOLLOWING[self.following].expected(out, operands)
 
 
 SHAPES = {
@@ -80,20 +49,6 @@ SHAPES = {
 """Name → a depthwise convolution: with borders and without, of tiles that leave registers for all weights and not."""
 
 
-def check(convolution: Depthwise, configs: list[Config], compiled: int, target: Target = TARGET) -> None:
-    """Every config near NumPy's numbers, some of them nearer to the compiler's kernel."""
-    func = convolution.program()
-    given, shape = numbers(func, scale=0.5), shapes(func)[-1]
-    right = convolution.expected(*given)
-    for number, config in enumerate(configs):
-        text = text_of(func, config, target=target)
-        found = run_watched(text, given, shape, threads=1 + number % 3)
-        assert convolution.following in EXACT_STEPS or is_near(found, right, 1e-5), config.to_json()
-        if number < compiled:
-            assert is_near(found, run(func, config, target, given), 1e-6), config.to_json()
-            assert np.array_equal(run_by_tvm(text, given, shape, threads=1 + number % 2), found), config.to_json()
-
-
 @runs_here
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_and_knobs(name: str) -> None:
@@ -109,11 +64,7 @@ def test_shapes_and_knobs_of_narrow_vectors(name: str) -> None:
 
 def test_configs_have_every_choice() -> None:
     """What the tests above rely on: both borders, written out and not, tiles of many sizes."""
-    seen: dict[str, set[int]] = {}
-    for convolution in SHAPES.values():
-        for config in covering(convolution.program(), CONFIGS):
-            for knob, value in config.items:
-                seen.setdefault(knob, set()).add(int(value))
+    seen = choices(SHAPES.values(), CONFIGS)
     assert seen["pad"] == seen["unroll"] == {0, 1}
     assert {1, 7, 14, 28} <= seen["tw"]
     assert {1, 2, 4} <= seen["rows"]
@@ -139,14 +90,7 @@ def test_rows_that_do_not_fit_the_stack_lie_in_a_workspace() -> None:
 
 @runs_here
 def test_thousands_of_calls() -> None:
-    """Nothing is left on stacks, and workspaces come back."""
-    convolution = SHAPES["3x3"]
-    func = convolution.program()
-    given = numbers(func)
-    for pad in (0, 1):
-        text = text_of(func, covering(func, 1, pad=pad)[0])
-        found = run_by_tvm(text, given, shapes(func)[-1], calls=3000)
-        assert is_near(found, convolution.expected(*given), 1e-5)
+    check_thousands_of_calls(SHAPES["3x3"])
 
 
 def test_windows_are_read_from_the_program() -> None:

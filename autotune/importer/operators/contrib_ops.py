@@ -12,13 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.operators.contractions.integer_products import BYTE_LSTM
 from autotune.importer.operators.moving import pad
 from autotune.importer.operators.quantised import GEOMETRY
+from autotune.importer.operators.recurrent_ops import LENGTHS, all_whole, in_one_kernel
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import MICROSOFT, rewrites
 
-PADS_AS_INPUT, SAMPLES_GRIDS = 11, 16
-"""Opsets from which ``Pad`` has its pads and its value as inputs, and ``GridSample`` exists."""
+PADS_AS_INPUT, QUANTISES, SAMPLES_GRIDS = 11, 11, 16
+"""Opsets from which ``Pad`` has its pads and its value as inputs, ``DynamicQuantizeLinear`` and ``GridSample`` exist."""
 
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Clip": ("min", "max"),
@@ -254,9 +258,20 @@ def distances(node: Node, e: Emit) -> list[str] | None:
 def dynamic_quantize_lstm(node: Node, e: Emit) -> list[str] | None:
     """An LSTM whose weights W and R are (8 bits − zero point) · scale, (directions, inputs, gates · hidden) each.
 
-    ONNX Runtime also rounds X and the states to 8 bits, to save time. The products are summed in fp32 here, so that
-    the result is nearer to that of the LSTM before it was quantised.
+    ONNX Runtime rounds X, and h in every step, to 8 bits. Where all steps are one kernel, this is done in the same way;
+    elsewhere products are summed in fp32, nearer to the LSTM before it was quantised.
     """
+    own = made_of_constants(node.scope.graph, node.scope.given)
+    fixed = {node.input(k) for k in (8, 9, 10, 11)} <= own and (not node.input(LENGTHS) or all_whole(node))
+    if fixed and e.opset >= QUANTISES and in_one_kernel(node):
+        x = e.ops("DynamicQuantizeLinear", node.input(0), outputs=3)
+        inputs = [*x, *(node.input(k) for k in (1, 8, 9, 2, 10, 11, 3, 5, 6))]
+        made = e.ops(BYTE_LSTM, *inputs, outputs=len(node.proto.output), domain=OWN_DOMAIN, **node.attributes)
+        (steps, batch, _), (directions, hidden, _) = node.shape(0), node.shape(2)
+        last = (directions, batch, hidden)
+        for name, shape in zip(made, ((steps, *last), last, last), strict=False):
+            e.declare(name, shape, FLOAT)
+        return made
     weights = [_widened(node, e, *places) for places in ((1, 8, 9), (2, 10, 11))]
     rest = (node.input(k) for k in range(3, 8))
     return e.ops("LSTM", node.input(0), *weights, *rest, outputs=len(node.proto.output), **node.attributes)

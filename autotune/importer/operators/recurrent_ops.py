@@ -71,7 +71,7 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
     if in_one_kernel(node):
         if not node.input(LENGTHS):
             return None
-        if _all_whole(node):
+        if all_whole(node):
             inputs = [name if place != LENGTHS else "" for place, name in enumerate(node.proto.input)]
             return e.ops(node.kind, *inputs, outputs=len(node.proto.output), **node.attributes)
         if not (node.wants(2) and reads(node.scope.graph)[node.proto.output[2]]):
@@ -87,7 +87,7 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
     return [states, *last]
 
 
-def _all_whole(node: Node) -> bool:
+def all_whole(node: Node) -> bool:
     """Whether every sequence is known to have all steps."""
     lengths = node.array(LENGTHS)
     return lengths is not None and bool((lengths == node.shape(0)[1 if node.attr("layout", 0) else 0]).all())
@@ -184,7 +184,7 @@ def directions(node: Node, e: Emit) -> list[Direction]:
     names = _activations(node, count)
     gates = GATES[node.kind]
     lengths = "" if not node.input(4) else e.reshape(e.cast(node.input(4), TensorProto.INT64), batch, 1)
-    if _all_whole(node):
+    if all_whole(node):
         lengths = ""
     found = []
     for index in range(count):

@@ -37,6 +37,7 @@ from schedules.target import Target
 from schedules.templates import scripted
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import Anchor, parameter_shapes
+from schedules.templates.instructions.dots import U8S8, best_symbol
 from schedules.templates.template import OneAlgorithm
 
 OP = "recurrent"
@@ -72,6 +73,15 @@ def _groups_of(chunks: int, groups: int) -> tuple[int, int]:
 
 BACKWARDS = " backwards"
 
+BYTES = "lstm8"
+"""What the attribute of a kernel with R in int8 begins with."""
+
+BYTE_AXES = ("chunk", "k/4", "vector", "lane", "k%4")
+"""Axes of R in int8."""
+
+SUMS = 3
+"""Parameter of a kernel with R in int8 that is as long as R has rows of corrections."""
+
 
 def label_of(kind: str, backwards: bool) -> str:
     """The value of ``SCHEDULED`` for a kernel of this module."""
@@ -81,8 +91,12 @@ def label_of(kind: str, backwards: bool) -> str:
 def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
     """The same kernel for ``threads`` threads: one group of chunks each, if ``threads`` divides the chunks."""
     label = str(func.attrs[SCHEDULED])
+    kind, backwards = label.removesuffix(BACKWARDS), label.endswith(BACKWARDS)
     steps, batch, chunks, *_ = (int(size) for size in func.params[0].ty.shape)
-    return MAKERS[label.removesuffix(BACKWARDS)](steps, batch, chunks * UNITS, label.endswith(BACKWARDS), threads)
+    if kind == BYTES:
+        shifted = int(func.params[SUMS].ty.shape[0]) > 1
+        return byte_lstm_steps(steps, batch, chunks * UNITS, backwards, threads, shifted, by_dots=True)
+    return MAKERS[kind](steps, batch, chunks * UNITS, backwards, threads)
 
 
 class RecurrentTemplate(OneAlgorithm[Anchor]):
@@ -94,7 +108,7 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The whole function, if this module made it."""
         label = str(func.attrs[SCHEDULED]) if func.attrs and SCHEDULED in func.attrs else ""
-        if label.removesuffix(BACKWARDS) not in MAKERS:
+        if label.removesuffix(BACKWARDS) not in (*MAKERS, BYTES):
             return None
         steps, batch, chunks, *_ = (int(size) for size in func.params[0].ty.shape)
         return Anchor("step", (steps, batch, chunks), (chunks * UNITS,), (), (), parameter_shapes(func))
@@ -106,11 +120,12 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
         fewer = (count for count in range(target.threads - 1, 0, -1) if chunks % count == 0)
         knob = Knob("groups", tuple(dict.fromkeys((groups, *fewer))))
         terms = batch * math.prod(anchor.shapes[0][3:]) * anchor.reduction[0]  # of a chunk in a step
+        rate = TERMS_PER_NS * (4 if len(anchor.shapes[1]) == len(BYTE_AXES) else 1)
 
         def step_ns(columns: Columns, _: Columns) -> Columns:
             count = columns["groups"]
             each = np.ceil(count / target.threads) * (chunks / count)
-            return {"step": each * terms / TERMS_PER_NS + JOIN_NS * (count > 1)}
+            return {"step": each * terms / rate + JOIN_NS * (count > 1)}
 
         return ranked(Space(OP, self.version, (knob,)), step_ns, len(knob.choices))
 
@@ -180,6 +195,152 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
                                     ) * T.tanh(out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u])
 
     return kernel.with_attr(SCHEDULED, label_of("lstm", backwards)).with_attr("op_pattern", 8)
+
+
+def byte_lstm_steps(
+    steps: int,
+    batch: int,
+    hidden: int,
+    backwards: bool,
+    groups: int = 0,
+    shifted: bool = False,
+    by_dots: bool = False,
+) -> tirx.PrimFunc:
+    """The kernel of an LSTM with R in int8, which quantises h to uint8 in every step as DynamicQuantizeLinear does.
+
+    h·R = scale of h · scale · (Σ q·r − zero point of h · Σ r − zero points · Σ (q − zero point of h)); the sums are
+    int32. The parameters are x (steps, batch, hidden/32, 8, 16), r (hidden/32, hidden/4, 8, 16, 4), scale
+    (hidden/32, 8, 16), sums (1 or 2, hidden/32, 8, 16), h0 and c0 (batch, hidden) → out. The rows of ``sums`` are Σ r
+    and the zero points of r. Every thread quantises the whole of h: that takes less time than to meet once more.
+
+    Args:
+        steps, batch: of the sequence.
+        hidden: a multiple of ``UNITS``.
+        backwards: from the last step to the first.
+        groups: into which the chunks are dealt; 0 makes each chunk one.
+        shifted: whether r has zero points.
+        by_dots: products by the processor's dot product; else as a plain loop, which says what is computed.
+    """
+    chunks, rows = hidden // UNITS, next(rows for rows in (2, 1) if batch % rows == 0)
+    groups, each = _groups_of(chunks, groups)
+    start, first, sign, row = walk_rows(steps, backwards)
+    dot = best_symbol(U8S8, LANES)
+
+    @scripted.prim_func(s_tir=True)
+    def kernel(  # type: ignore[no-untyped-def]
+        x: T.Buffer((steps, batch, chunks, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, hidden // 4, VECTORS, LANES, 4), "int8"),  # type: ignore[valid-type]
+        scale: T.Buffer((chunks, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
+        sums: T.Buffer((1 + shifted, chunks, VECTORS, LANES), "int32"),  # type: ignore[valid-type]
+        h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
+        c0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
+        out: T.Buffer((2, steps + 1, batch, hidden), "float32"),  # type: ignore[valid-type]
+    ):
+        for b in range(batch):
+            for k in range(hidden):
+                out[0, start, b, k] = h0[b, k]
+                out[1, start, b, k] = c0[b, k]
+        for t in range(steps):
+            for group in T.parallel(groups):
+                with T.sblock("step"):
+                    T.reads(
+                        x[0:steps, 0:batch, 0:chunks, 0:VECTORS, 0:LANES],
+                        r[0:chunks, 0 : hidden // 4, 0:VECTORS, 0:LANES, 0:4],
+                        scale[0:chunks, 0:VECTORS, 0:LANES],
+                        sums[0 : 1 + shifted, 0:chunks, 0:VECTORS, 0:LANES],
+                        out[0:2, 0 : steps + 1, 0:batch, 0:hidden],
+                    )
+                    T.writes(out[0:2, 0 : steps + 1, 0:batch, 0:hidden])
+                    ends = T.alloc_buffer((2, LANES), "float32", scope="local")
+                    step = T.alloc_buffer((2,), "float32", scope="local")
+                    zero = T.alloc_buffer((1,), "int32", scope="local")
+                    q = T.alloc_buffer((batch, hidden), "uint8", scope="local")
+                    total = T.alloc_buffer((batch,), "int32", scope="local")
+                    acc = T.alloc_buffer((rows, VECTORS, LANES), "int32", scope="local")
+                    gate = T.alloc_buffer((VECTORS, LANES), "float32", scope="local")
+                    for u in T.vectorized(LANES):
+                        ends[0, u] = T.float32(0)
+                    for u in T.vectorized(LANES):
+                        ends[1, u] = T.float32(0)
+                    for b in range(batch):
+                        for k in range(hidden // LANES):
+                            for u in T.vectorized(LANES):
+                                ends[0, u] = T.min(ends[0, u], out[0, start + sign * t, b, k * LANES + u])
+                            for u in T.vectorized(LANES):
+                                ends[1, u] = T.max(ends[1, u], out[0, start + sign * t, b, k * LANES + u])
+                    for fold in T.unroll(4):
+                        for u in T.vectorized(LANES):
+                            ends[0, u] = T.min(ends[0, u], ends[0, (u + (8 >> fold)) % LANES])
+                        for u in T.vectorized(LANES):
+                            ends[1, u] = T.max(ends[1, u], ends[1, (u + (8 >> fold)) % LANES])
+                    step[0] = T.Select(
+                        ends[1, 0] == ends[0, 0], T.float32(1), (ends[1, 0] - ends[0, 0]) / T.float32(255)
+                    )
+                    step[1] = T.nearbyint(T.float32(0) - ends[0, 0] / step[0])
+                    zero[0] = T.Cast("int32", step[1])
+                    for b in range(batch):
+                        for k in range(hidden // LANES):
+                            for u in T.vectorized(LANES):
+                                q[b, k * LANES + u] = T.Cast(
+                                    "uint8",
+                                    T.max(
+                                        T.min(
+                                            T.nearbyint(out[0, start + sign * t, b, k * LANES + u] / step[0]) + step[1],
+                                            T.float32(255),
+                                        ),
+                                        T.float32(0),
+                                    ),
+                                )
+                        if shifted:
+                            total[b] = -hidden * zero[0]
+                            for k in range(hidden):
+                                total[b] = total[b] + T.Cast("int32", q[b, k])
+                    for c in range(each):
+                        chunk = T.meta_var(group * each + c + t % 2 * (each - 1 - 2 * c))
+                        for bs in range(batch // rows):
+                            for i in T.unroll(rows):
+                                for v in T.unroll(VECTORS):
+                                    for u in T.vectorized(LANES):
+                                        acc[i, v, u] = -zero[0] * sums[0, chunk, v, u]
+                                    if shifted:
+                                        for u in T.vectorized(LANES):
+                                            acc[i, v, u] = acc[i, v, u] - total[bs * rows + i] * sums[1, chunk, v, u]
+                            for k in range(hidden // 4):
+                                for v in T.unroll(VECTORS):
+                                    for i in T.unroll(rows):
+                                        if by_dots:
+                                            acc[i, v, T.ramp(0, 1, LANES)] = T.call_pure_extern(
+                                                "int32x16",
+                                                dot,
+                                                acc[i, v, T.ramp(0, 1, LANES)],
+                                                T.address_of(q[bs * rows + i, k * 4]),
+                                                T.address_of(r[chunk, k, v, 0, 0]),
+                                            )
+                                        else:
+                                            for u, j in T.grid(LANES, 4):
+                                                acc[i, v, u] = acc[i, v, u] + T.Cast(
+                                                    "int32", q[bs * rows + i, k * 4 + j]
+                                                ) * T.Cast("int32", r[chunk, k, v, u, j])
+                            for i in T.unroll(rows):
+                                b = T.meta_var(bs * rows + i)
+                                for v in T.unroll(VECTORS):
+                                    for u in T.vectorized(LANES):
+                                        gate[v, u] = x[first + sign * t, b, chunk, v, u] + T.Cast(
+                                            "float32", acc[i, v, u]
+                                        ) * (step[0] * scale[chunk, v, u])
+                                for p in T.unroll(2):
+                                    for u in T.vectorized(LANES):
+                                        out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = T.sigmoid(
+                                            gate[4 + p, u]
+                                        ) * out[1, start + sign * t, b, chunk * UNITS + p * LANES + u] + T.sigmoid(
+                                            gate[p, u]
+                                        ) * T.tanh(gate[6 + p, u])
+                                    for u in T.vectorized(LANES):
+                                        out[0, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = T.sigmoid(
+                                            gate[2 + p, u]
+                                        ) * T.tanh(out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u])
+
+    return kernel.with_attr(SCHEDULED, label_of(BYTES, backwards)).with_attr("op_pattern", 8)
 
 
 def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0) -> tirx.PrimFunc:

@@ -71,8 +71,12 @@ define linkonce_odr <{n} x {sum}> @{symbol}(<{n} x {sum}> %c, i32 %one, <{n} x i
 
 def function_in_halves(symbol: str, lanes: int, sum_type: str, body: str, declared: str, spread: str) -> str:
     """``function`` by two instructions of half of ``lanes`` each."""
+    return in_halves(symbol, lanes, sum_type, function(f"{symbol}_half", lanes // 2, sum_type, body, declared, spread))
+
+
+def in_halves(symbol: str, lanes: int, sum_type: str, half: str) -> str:
+    """The definition of one dot product by two of half of ``lanes``, which ``half`` defines as ``{symbol}_half``."""
     m = lanes // 2
-    half = function(f"{symbol}_half", m, sum_type, body, declared, spread)
     low, high = (", ".join(f"i32 {at}" for at in range(first, first + m)) for first in (0, m))
     return HALVES.format(half=half, n=lanes, m=m, sum=sum_type, symbol=symbol, low=low, high=high)
 

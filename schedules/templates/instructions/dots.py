@@ -217,6 +217,15 @@ def best_dot(form: DotForm, lanes: int, features: frozenset[str]) -> Dot:
     return next(dot for dot in CATALOG if dot.form is form and dot.lanes in (0, lanes) and dot.features <= features)
 
 
+BEST = "best"
+"""Stands for the name of a dot in the symbol of a call that is scheduled before its target is known."""
+
+
+def best_symbol(form: DotForm, lanes: int) -> str:
+    """The function that computes ``form`` by the best dot of the target that it is compiled for."""
+    return f"tune_dot_{form.name}_{BEST}_{lanes}"
+
+
 def is_slow(form: DotForm, lanes: int, target: Target) -> bool:
     """Whether the best that ``target`` has for ``lanes`` sums of ``form`` does no more products than float32's
     multiply-adds: two instructions of 16 products for four of 8, or no instruction at all, of bytes.
@@ -402,7 +411,9 @@ def definitions(func: tirx.PrimFunc) -> str:
             called.add(str(call.args[0].value))
 
     tvm_ffi.structural_walk(func, (Call, note))
-    found = [match for match in map(SYMBOL.fullmatch, sorted(called)) if match]
+    found = [match.groups() for match in map(SYMBOL.fullmatch, sorted(called)) if match]
+    target = func.attrs.get("target") if func.attrs else None
+    features = frozenset[str]() if target is None else frozenset(cpu_features(target))
     rounds = (dot_ir.ROUND_BF16.format(n=n, symbol=f"tune_round_bf16_{n}") for n in ROUNDED)
     texts = [text for n, text in zip(ROUNDED, rounds, strict=True) if f"tune_round_bf16_{n}" in called]
     texts += [byte_lookup.table_definition(n) for n in byte_lookup.LANES if byte_lookup.SYMBOL.format(n=n) in called]
@@ -411,10 +422,23 @@ def definitions(func: tirx.PrimFunc) -> str:
         texts.append(dot_ir.apart_function(f"tune_apart_{kind}_{lanes}", int(lanes), ir))
     texts += amx_ir.definitions(called)
     texts += low_bit_ir.definitions(called)
-    return "\n".join([*texts, *(_definition(*match.groups()) for match in found)])
+    return "\n".join([*texts, *(_definition(*each, features) for each in found)])
 
 
 @cache
-def _definition(form: str, name: str, lanes: str) -> str:
-    dot = next(dot for dot in CATALOG if (dot.form.name, dot.name) == (form, name) and dot.lanes in (0, int(lanes)))
-    return dot.ir(f"tune_dot_{form}_{name}_{lanes}", int(lanes))
+def _definition(form: str, name: str, lanes: str, features: frozenset[str]) -> str:
+    """The definition of one dot, by name or the best that a processor with ``features`` has."""
+    symbol, count = f"tune_dot_{form}_{name}_{lanes}", int(lanes)
+    if name == BEST:
+        return _best_definition(symbol, FORMS[form], count, features)
+    dot = next(dot for dot in CATALOG if (dot.form.name, dot.name) == (form, name) and dot.lanes in (0, count))
+    return dot.ir(symbol, count)
+
+
+def _best_definition(symbol: str, form: DotForm, lanes: int, features: frozenset[str]) -> str:
+    """The definition of the best dot, in halves where only shorter vectors have an instruction."""
+    dot, shorter = best_dot(form, lanes, features), (count for count in (8, 4) if count < lanes)
+    if dot.features or not any(best_dot(form, count, features).features for count in shorter):
+        return dot.ir(symbol, lanes)
+    half = _best_definition(f"{symbol}_half", form, lanes // 2, features)
+    return dot_ir.in_halves(symbol, lanes, form.sum_ir, half)

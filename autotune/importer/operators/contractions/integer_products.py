@@ -34,6 +34,10 @@ Array = NDArray[Any]
 
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
+BYTE_LSTM = "DynamicQuantizeLSTM"
+"""Our operator, of what ONNX Runtime's is made of: X in uint8, its scale and zero point; W, its scale and zero points;
+the same of R; biases; h and c to begin with."""
+
 OFFSET = 128
 """How much more a uint8 is than the int8 that stands for the same number."""
 
@@ -55,7 +59,7 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
     products = {node.output[0]: node for node in model.graph.node if node.op_type in PRODUCTS}
     kept: list[NodeProto] = []
     for node in model.graph.node:
-        if node.op_type in PRODUCTS and not any(each.name == "activations" for each in node.attribute):
+        if node.op_type in (*PRODUCTS, BYTE_LSTM) and not any(each.name == "activations" for each in node.attribute):
             node.attribute.append(helper.make_attribute("activations", activations))
         made = next((name for name in node.input if name in products and reads[name] == 1), "")
         bias = next((name for name in node.input if name in scope.tensors), "")
@@ -79,8 +83,8 @@ def matmul_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
     if weight is None or weight.ndim != 2:
         left = _wide(bb, data, _rows(zero, data))
         return _plus(bb, relax.op.matmul(left, _wide(bb, right, right_zero), out_dtype="int32"), bias)
-    data, zero = _of_type(bb, _wanted(attrs), data, zero)
-    form = _Weight.of(weight, _array(right_zero), 1)
+    data, zero = _of_type(bb, wanted_type(attrs), data, zero)
+    form = ByteWeight.of(weight, _array(right_zero), 1)
     product = bb.emit(relax.op.matmul(data, relax.const(form.values), out_dtype="int32"))
     sums = form.values.sum(0, dtype=np.int64)
     if form.zero.any():
@@ -109,10 +113,10 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
         padded = _padded(bb, _wide(bb, data, zero), geometry.padding, None)
         geometry = _Geometry(geometry.strides, (0,) * 2 * rank, geometry.dilation)
         return _plus(bb, _convolved(padded, wide, geometry, groups), bias)
-    data, zero = _of_type(bb, _wanted(attrs), data, zero)
+    data, zero = _of_type(bb, wanted_type(attrs), data, zero)
     data, padding = _with_border(bb, data, zero, geometry.padding)
     geometry = _Geometry(geometry.strides, padding, geometry.dilation)
-    form = _Weight.of(weight, _array(right_zero), 0)
+    form = ByteWeight.of(weight, _array(right_zero), 0)
     product = bb.emit(_convolved(data, relax.const(form.values), geometry, groups))
     sums = form.values.sum(tuple(range(1, rank + 2)), dtype=np.int64)
     if form.zero.any():
@@ -126,7 +130,7 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
 
 
 @dataclass(frozen=True)
-class _Weight:
+class ByteWeight:
     """Weights as int8, and what is left of their zero points.
 
     Attributes:
@@ -138,7 +142,7 @@ class _Weight:
     zero: Array
 
     @classmethod
-    def of(cls, weight: Array, zero: Array | None, axis: int) -> _Weight:
+    def of(cls, weight: Array, zero: Array | None, axis: int) -> ByteWeight:
         """``weight`` of int8 or uint8, its zero points along ``axis``."""
         filters = weight.shape[axis]
         given = np.zeros(1, np.int64) if zero is None else zero.reshape(-1).astype(np.int64)
@@ -211,7 +215,7 @@ def _padded(bb: relax.BlockBuilder, data: relax.Expr, padding: Sequence[int], ze
     return bb.emit_te(with_border, data, zero, pairs, primfunc_name_hint="border", primfunc_attrs=attrs)
 
 
-def _wanted(attrs: dict[str, Any]) -> str:
+def wanted_type(attrs: dict[str, Any]) -> str:
     """The type that a product's activations should have."""
     given = attrs.get("activations", b"") or b"uint8"
     return given.decode() if isinstance(given, bytes) else str(given)

@@ -200,14 +200,33 @@ def _horner(x: tirx.Expr, coefficients: Sequence[float]) -> tirx.Expr:
 
 
 def _odd_rational(x: tirx.Expr, limit: float, over: Sequence[float], under: Sequence[float]) -> tirx.Expr:
-    """x · over(x²) / under(x²) within ±``limit``, its value there beyond; NaN fails both comparisons."""
-    below = tirx.Select(x > _float(limit), _float(limit), x)
-    inside = tirx.Select(x < _float(-limit), _float(-limit), below)
+    """x · over(x²) / under(x²) within ±``limit``, its value there beyond."""
 
     def rational(y: tirx.Expr) -> tirx.Expr:
         return _bind("s", y * y, lambda square: y * _horner(square, over) / _horner(square, under))
 
-    return _bind("y", inside, rational)
+    return _bind("y", _inside(x, limit), rational)
+
+
+def _inside(x: tirx.Expr, limit: float) -> tirx.Expr:
+    """x within ±``limit``; NaN fails both comparisons."""
+    below = tirx.Select(x > _float(limit), _float(limit), x)
+    return tirx.Select(x < _float(-limit), _float(-limit), below)
+
+
+def tanh_inside(x: tirx.Expr) -> tirx.Expr:
+    """x within the interval where tanh is not 1: what ``tanh_over`` and ``tanh_under`` take."""
+    return _inside(x, TANH_LIMIT)
+
+
+def tanh_over(x: tirx.Expr) -> tirx.Expr:
+    """The numerator of ``tanh``, for those who divide a product of several once."""
+    return x * _horner(x * x, TANH_OVER)
+
+
+def tanh_under(x: tirx.Expr) -> tirx.Expr:
+    """The denominator of ``tanh``: 0.005 to 1.7."""
+    return _horner(x * x, TANH_UNDER)
 
 
 def _bind(name: str, value: tirx.Expr, use: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:

@@ -37,6 +37,7 @@ from schedules.target import Target
 from schedules.templates import scripted
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import Anchor, parameter_shapes
+from schedules.templates.common.vector_math import tanh_inside, tanh_over, tanh_under
 from schedules.templates.instructions.dots import U8S8, best_symbol
 from schedules.templates.template import OneAlgorithm
 
@@ -78,6 +79,9 @@ BYTES = "lstm8"
 
 BYTE_AXES = ("chunk", "k/4", "vector", "lane", "k%4")
 """Axes of R in int8."""
+
+BYTE_TILES = ((4, 2), (3, 1), (2, 1), (1, 1))
+"""(sequences that are multiplied at once, parts that their sums are computed in): 8 to 24 sums in registers."""
 
 SUMS = 3
 """Parameter of a kernel with R in int8 that is as long as R has rows of corrections."""
@@ -221,7 +225,8 @@ def byte_lstm_steps(
         shifted: whether r has zero points.
         by_dots: products by the processor's dot product; else as a plain loop, which says what is computed.
     """
-    chunks, rows = hidden // UNITS, next(rows for rows in (2, 1) if batch % rows == 0)
+    chunks, (rows, parts) = hidden // UNITS, next(tile for tile in BYTE_TILES if batch % tile[0] == 0)
+    vectors = VECTORS // parts
     groups, each = _groups_of(chunks, groups)
     start, first, sign, row = walk_rows(steps, backwards)
     dot = best_symbol(U8S8, LANES)
@@ -257,7 +262,8 @@ def byte_lstm_steps(
                     q = T.alloc_buffer((batch, hidden), "uint8", scope="local")
                     total = T.alloc_buffer((batch,), "int32", scope="local")
                     acc = T.alloc_buffer((rows, VECTORS, LANES), "int32", scope="local")
-                    gate = T.alloc_buffer((VECTORS, LANES), "float32", scope="local")
+                    over = T.alloc_buffer((VECTORS, LANES), "float32", scope="local")
+                    under = T.alloc_buffer((VECTORS, LANES), "float32", scope="local")
                     for u in T.vectorized(LANES):
                         ends[0, u] = T.float32(0)
                     for u in T.vectorized(LANES):
@@ -298,47 +304,66 @@ def byte_lstm_steps(
                     for c in range(each):
                         chunk = T.meta_var(group * each + c + t % 2 * (each - 1 - 2 * c))
                         for bs in range(batch // rows):
-                            for i in T.unroll(rows):
-                                for v in T.unroll(VECTORS):
-                                    for u in T.vectorized(LANES):
-                                        acc[i, v, u] = -zero[0] * sums[0, chunk, v, u]
-                                    if shifted:
+                            for part in T.unroll(parts):
+                                for i in T.unroll(rows):
+                                    for v in T.unroll(vectors):
+                                        at = T.meta_var(part * vectors + v)
                                         for u in T.vectorized(LANES):
-                                            acc[i, v, u] = acc[i, v, u] - total[bs * rows + i] * sums[1, chunk, v, u]
-                            for k in range(hidden // 4):
-                                for v in T.unroll(VECTORS):
-                                    for i in T.unroll(rows):
-                                        if by_dots:
-                                            acc[i, v, T.ramp(0, 1, LANES)] = T.call_pure_extern(
-                                                "int32x16",
-                                                dot,
-                                                acc[i, v, T.ramp(0, 1, LANES)],
-                                                T.address_of(q[bs * rows + i, k * 4]),
-                                                T.address_of(r[chunk, k, v, 0, 0]),
-                                            )
-                                        else:
-                                            for u, j in T.grid(LANES, 4):
-                                                acc[i, v, u] = acc[i, v, u] + T.Cast(
-                                                    "int32", q[bs * rows + i, k * 4 + j]
-                                                ) * T.Cast("int32", r[chunk, k, v, u, j])
+                                            acc[i, at, u] = -zero[0] * sums[0, chunk, at, u]
+                                        if shifted:
+                                            for u in T.vectorized(LANES):
+                                                acc[i, at, u] = (
+                                                    acc[i, at, u] - total[bs * rows + i] * sums[1, chunk, at, u]
+                                                )
+                                for k in range(hidden // 4):
+                                    for v in T.unroll(vectors):
+                                        for i in T.unroll(rows):
+                                            at = T.meta_var(part * vectors + v)
+                                            if by_dots:
+                                                acc[i, at, T.ramp(0, 1, LANES)] = T.call_pure_extern(
+                                                    "int32x16",
+                                                    dot,
+                                                    acc[i, at, T.ramp(0, 1, LANES)],
+                                                    T.address_of(q[bs * rows + i, k * 4]),
+                                                    T.address_of(r[chunk, k, at, 0, 0]),
+                                                )
+                                            else:
+                                                for u, j in T.grid(LANES, 4):
+                                                    acc[i, at, u] = acc[i, at, u] + T.Cast(
+                                                        "int32", q[bs * rows + i, k * 4 + j]
+                                                    ) * T.Cast("int32", r[chunk, k, at, u, j])
                             for i in T.unroll(rows):
                                 b = T.meta_var(bs * rows + i)
                                 for v in T.unroll(VECTORS):
                                     for u in T.vectorized(LANES):
-                                        gate[v, u] = x[first + sign * t, b, chunk, v, u] + T.Cast(
-                                            "float32", acc[i, v, u]
-                                        ) * (step[0] * scale[chunk, v, u])
+                                        over[v, u] = tanh_inside(
+                                            (
+                                                x[first + sign * t, b, chunk, v, u]
+                                                + T.Cast("float32", acc[i, v, u]) * (step[0] * scale[chunk, v, u])
+                                            )
+                                            * T.Select(v < 6, T.float32(0.5), T.float32(1))
+                                        )
+                                    for u in T.vectorized(LANES):
+                                        under[v, u] = tanh_under(over[v, u])
+                                    for u in T.vectorized(LANES):
+                                        over[v, u] = tanh_over(over[v, u])
                                 for p in T.unroll(2):
+                                    unit = T.meta_var(chunk * UNITS + p * LANES)
                                     for u in T.vectorized(LANES):
-                                        out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = T.sigmoid(
-                                            gate[4 + p, u]
-                                        ) * out[1, start + sign * t, b, chunk * UNITS + p * LANES + u] + T.sigmoid(
-                                            gate[p, u]
-                                        ) * T.tanh(gate[6 + p, u])
+                                        out[1, first + sign * t + row, b, unit + u] = (
+                                            (over[4 + p, u] + under[4 + p, u])
+                                            * (under[p, u] * under[6 + p, u])
+                                            * out[1, start + sign * t, b, unit + u]
+                                            + (over[p, u] + under[p, u]) * (over[6 + p, u] * under[4 + p, u])
+                                        ) / (T.float32(2) * under[4 + p, u] * (under[p, u] * under[6 + p, u]))
                                     for u in T.vectorized(LANES):
-                                        out[0, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = T.sigmoid(
-                                            gate[2 + p, u]
-                                        ) * T.tanh(out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u])
+                                        over[p, u] = tanh_inside(out[1, first + sign * t + row, b, unit + u])
+                                    for u in T.vectorized(LANES):
+                                        out[0, first + sign * t + row, b, unit + u] = (
+                                            (over[2 + p, u] + under[2 + p, u])
+                                            * tanh_over(over[p, u])
+                                            / (T.float32(2) * under[2 + p, u] * tanh_under(over[p, u]))
+                                        )
 
     return kernel.with_attr(SCHEDULED, label_of(BYTES, backwards)).with_attr("op_pattern", 8)
 

@@ -24,6 +24,7 @@ from autotune.importer.load import load_model
 from autotune.importer.onnx_model.operator_splits import Share, split_operators
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter, reads
+from autotune.importer.operators.contractions.integer_products import BYTE_LSTM
 from autotune.importer.program import simplify
 from schedules.vocabulary.errors import ModelError
 
@@ -41,7 +42,8 @@ LEAST_SPEEDUP = 1.2
 """Factor by which an operator must become faster by the bounds to be cut: what is behind it waits for both lanes, and
 each part is less work for the same launch. Heuristic, not measured."""
 
-RECURRENT = ("LSTM", "GRU", "RNN")
+RECURRENT = {"LSTM": 2, "GRU": 2, "RNN": 2, BYTE_LSTM: 6}
+"""Recurrent operator → its input that holds R."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,8 @@ def multiply_adds(node: NodeProto, scope: Scope) -> float:
         return float(math.prod(first) * math.prod(weight[1:]))
     if node.op_type in ("MatMul", "Gemm") and first and weight:
         return float(math.prod(first) * weight[-1] if node.op_type == "MatMul" else made * min(weight))
-    if node.op_type in RECURRENT and len(shapes) > 2 and shapes[2] is not None and len(first) == 3:
-        _, rows, hidden = shapes[2]
+    place = RECURRENT.get(node.op_type, len(shapes))
+    if place < len(shapes) and (recurrence := shapes[place]) is not None and len(first) == 3:
+        hidden, rows = sorted(recurrence[1:])  # in bytes it lies transposed
         return float(first[0] * first[1] * rows * (first[2] + hidden))
     return float(made)

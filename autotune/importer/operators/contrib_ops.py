@@ -16,13 +16,17 @@ from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.operators.contractions.integer_products import BYTE_LSTM
 from autotune.importer.operators.moving import pad
 from autotune.importer.operators.quantised import GEOMETRY
-from autotune.importer.operators.recurrent_ops import LENGTHS, all_whole, in_one_kernel
+from autotune.importer.operators.recurrent_ops import LENGTHS, all_whole, cut_off, in_one_kernel, one_way, reads_cells
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import MICROSOFT, rewrites
 
 PADS_AS_INPUT, QUANTISES, SAMPLES_GRIDS = 11, 11, 16
-"""Opsets from which ``Pad`` has its pads and its value as inputs, ``DynamicQuantizeLinear`` and ``GridSample`` exist."""
+"""Opsets from which ``Pad`` has its pads and its value as inputs, and ``DynamicQuantizeLinear`` and ``GridSample``
+exist."""
+
+SCALES = (8, 9, 10, 11)
+"""Inputs of DynamicQuantizeLSTM: scales and zero points of W, and of R."""
 
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Clip": ("min", "max"),
@@ -261,20 +265,40 @@ def dynamic_quantize_lstm(node: Node, e: Emit) -> list[str] | None:
     ONNX Runtime rounds X, and h in every step, to 8 bits. Where all steps are one kernel, this is done in the same way;
     elsewhere products are summed in fp32, nearer to the LSTM before it was quantised.
     """
-    own = made_of_constants(node.scope.graph, node.scope.given)
-    fixed = {node.input(k) for k in (8, 9, 10, 11)} <= own and (not node.input(LENGTHS) or all_whole(node))
-    if fixed and e.opset >= QUANTISES and in_one_kernel(node):
-        x = e.ops("DynamicQuantizeLinear", node.input(0), outputs=3)
-        inputs = [*x, *(node.input(k) for k in (1, 8, 9, 2, 10, 11, 3, 5, 6))]
-        made = e.ops(BYTE_LSTM, *inputs, outputs=len(node.proto.output), domain=OWN_DOMAIN, **node.attributes)
-        (steps, batch, _), (directions, hidden, _) = node.shape(0), node.shape(2)
-        last = (directions, batch, hidden)
-        for name, shape in zip(made, ((steps, *last), last, last), strict=False):
-            e.declare(name, shape, FLOAT)
-        return made
+    constants = made_of_constants(node.scope.graph, node.scope.given)
+    if e.opset >= QUANTISES and in_one_kernel(node) and {node.input(k) for k in SCALES} <= constants:
+        operands = [node.input(k) for k in range(1, 12)]
+        if not node.input(LENGTHS) or all_whole(node):
+            return _byte_lstm(node, e, node.input(0), operands, "", len(node.proto.output))
+        if not reads_cells(node):
+            return cut_off(node, e, lambda x, own, alive: _byte_lstm(node, e, x, own, alive, 1)[0])
     weights = [_widened(node, e, *places) for places in ((1, 8, 9), (2, 10, 11))]
     rest = (node.input(k) for k in range(3, 8))
     return e.ops("LSTM", node.input(0), *weights, *rest, outputs=len(node.proto.output), **node.attributes)
+
+
+def _byte_lstm(node: Node, e: Emit, x: str, operands: list[str], alive: str, outputs: int) -> list[str]:
+    """Outputs of our own operator with what stands behind X in DynamicQuantizeLSTM.
+
+    Args:
+        alive: whether a sequence has a step, (steps, batch, 1), of a layer that walks forwards; "" for all of them.
+            ONNX Runtime's ranges are those of the steps that some sequence has, and of states that are 0 behind its
+            end.
+    """
+    (steps, batch, _), (directions, hidden, _) = node.shape(0), node.shape(2)
+    attributes = node.attributes
+    if alive:
+        directions, attributes = 1, one_way(node)
+        some = e.reduce("ReduceMax", e.cast(alive, FLOAT), [1])
+        x = e.op("Where", e.cast(some, TensorProto.BOOL), x, e.like(0))
+    w, r, bias, _, h, c, _, *scales = operands
+    quantised = e.ops("DynamicQuantizeLinear", x, outputs=3)
+    inputs = [*quantised, w, *scales[:2], r, *scales[2:], bias, h, c, alive]
+    made = e.ops(BYTE_LSTM, *inputs, outputs=outputs, domain=OWN_DOMAIN, **attributes)
+    last = (directions, batch, hidden)
+    for name, shape in zip(made, ((steps, *last), last, last), strict=False):
+        e.declare(name, shape, FLOAT)
+    return made
 
 
 def _widened(node: Node, e: Emit, weight: int, scale: int, zero: int) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto
 
 from autotune.importer.onnx_model.graph_walk import attributes_of, reads
 from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.operators.contractions.integer_products import BYTE_LSTM
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites
@@ -74,8 +76,8 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
         if all_whole(node):
             inputs = [name if place != LENGTHS else "" for place, name in enumerate(node.proto.input)]
             return e.ops(node.kind, *inputs, outputs=len(node.proto.output), **node.attributes)
-        if not (node.wants(2) and reads(node.scope.graph)[node.proto.output[2]]):
-            return _cut_off(node, e)
+        if not reads_cells(node):
+            return cut_off(node, e, lambda x, own, _: e.op(node.kind, x, *own, **one_way(node)))
     sides = directions(node, e)
     batch_first = bool(node.attr("layout", 0))
     runs = [_run(node, e, side) for side in sides]
@@ -93,7 +95,22 @@ def all_whole(node: Node) -> bool:
     return lengths is not None and bool((lengths == node.shape(0)[1 if node.attr("layout", 0) else 0]).all())
 
 
-def _cut_off(node: Node, e: Emit) -> list[str]:
+def reads_cells(node: Node) -> bool:
+    """Whether anything reads the last cell state."""
+    return node.wants(2) and bool(reads(node.scope.graph)[node.proto.output[2]])
+
+
+def one_way(node: Node) -> dict[str, Any]:
+    """The attributes of a layer that walks forwards only."""
+    return {**node.attributes, "direction": "forward"}
+
+
+Layer = Callable[[str, list[str], str], str]
+"""(sequences, the other operands of one direction without lengths, whether each has a step (steps, batch, 1)) → states
+of a layer that walks forwards."""
+
+
+def cut_off(node: Node, e: Emit, layer: Layer) -> list[str]:
     """Sequences of several lengths as layers without lengths, which are one kernel each.
 
     A step does not depend on later ones, so walking on past the end of a sequence changes nothing before it. Backwards,
@@ -105,14 +122,13 @@ def _cut_off(node: Node, e: Emit) -> list[str]:
     numbers = e.const(np.arange(steps, dtype=np.int64).reshape(steps, 1, 1))
     alive = e.op("Less", numbers, e.reshape(lengths, 1, batch, 1))
     direction = str(node.attr("direction", "forward"))
-    attributes = {**node.attributes, "direction": "forward"}
     walks, last = [], []
     for index in range(2 if direction == "bidirectional" else 1):
         backwards = direction == "reverse" or index == 1
         x = e.op("ReverseSequence", node.input(0), lengths, time_axis=0) if backwards else node.input(0)
         own = [e.slice(name, 0, index, index + 1) if name else "" for name in map(str, node.proto.input[1:])]
         own[LENGTHS - 1] = ""
-        made = e.reshape(e.op(node.kind, x, *own, **attributes), steps, batch, hidden)
+        made = e.reshape(layer(x, own, alive), steps, batch, hidden)
         states = e.op("Where", alive, made, e.like(0))
         turned = e.op("ReverseSequence", states, lengths, time_axis=0)
         walks.append(e.unsqueeze(turned if backwards else states, 1))
@@ -135,7 +151,8 @@ not measured."""
 
 NARROW, MOST_NARROW_ROWS = 256, 64
 """Hidden units up to which R of an LSTM takes 1 MiB, which a core's L2 holds, and the batch up to which all steps are
-one kernel then: rows read R from there, and a step laid out is a dozen kernels. Heuristic, not measured."""
+one kernel then: rows read R from there, and a step laid out is a dozen kernels. Several rows share what is read of an
+R of bytes, however wide. Heuristic, not measured."""
 
 
 def in_one_kernel(node: Node) -> bool:
@@ -148,7 +165,7 @@ def in_one_kernel(node: Node) -> bool:
     return (
         usual
         and shape is not None
-        and shape[1] <= (MOST_NARROW_ROWS if hidden <= NARROW else MOST_ROWS)
+        and shape[1] <= (MOST_NARROW_ROWS if hidden <= NARROW or node.kind == BYTE_LSTM else MOST_ROWS)
         and node.type(0) == TensorProto.FLOAT
         and not node.input(7)
         and weights <= made_of_constants(node.scope.graph, node.scope.given)

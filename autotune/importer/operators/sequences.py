@@ -68,6 +68,10 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     return _results(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
 
 
+CLOSED = 1e9
+"""A gate is 0 at minus this, whatever h·R adds: states behind a sequence's end are 0."""
+
+
 @converts(BYTE_LSTM)
 def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Per direction: one integer product for the inputs of all steps, then the kernel of all steps.
@@ -75,7 +79,7 @@ def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
     Targets that have no such kernel, or none for unsigned activations, get an LSTM with the numbers that bytes stand
     for.
     """
-    q, scale, zero, bias, *states = (inputs[place] for place in (0, 1, 2, 9, 10, 11))
+    q, scale, zero, bias, *states, alive = (inputs[place] for place in (0, 1, 2, 9, 10, 11, 12))
     weights = [[_array(each) for each in inputs[first : first + 3]] for first in (3, 6)]
     if not attrs["tvm_custom"][BY_HAND] or wanted_type(attrs) != "uint8":
         attrs["tvm_custom"]["kind"] = "LSTM"
@@ -97,7 +101,11 @@ def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
         gates = bb.emit(relax.op.multiply(relax.op.astype(product, "float32"), factor))
         shift = _packed((biases[index, : 4 * hidden] + biases[index, 4 * hidden :])[:, None], 4).reshape(-1)
         shape = (steps, batch, hidden // UNITS, 4 * UNITS // LANES, LANES)
-        given = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(gates, relax.const(shift))), shape))]
+        gates = bb.emit(relax.op.add(gates, relax.const(shift)))
+        if alive is not None:
+            closed = relax.const(np.float32(-CLOSED))
+            gates = bb.emit(relax.op.where(relax.op.reshape(alive, (steps * batch, 1)), gates, closed))
+        given = [bb.emit(relax.op.reshape(gates, shape))]
         recurrence, scales, zeros = (_by_column(each, index, rows) for each in weights[1])
         form = ByteWeight.of(np.pad(recurrence, ((0, hidden - units), (0, 0))), zeros[0], 1)
         sums = np.stack([form.values.sum(0, dtype=np.int64), form.zero][: 1 + form.zero.any()]).astype(np.int32)

@@ -113,3 +113,37 @@ def rewritten(model: onnx.ModelProto, folder: Path, feed: Mapping[str, np.ndarra
         assert expected.dtype == found.dtype
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     return Counter(node.op_type for node in plain.graph.node)
+
+
+def quantised_recurrent(hidden, batch=2, steps=6, inputs=10, dtype=np.int8, zeros="middle", **more):
+    """Return a model of one DynamicQuantizeLSTM, the same as an LSTM of the numbers its bytes stand for, and a feed.
+
+    Args:
+        zeros: ``middle`` of the type; ``any``, of lopsided weights; or ``gate``: scales for every column.
+        more: as ``recurrent`` takes it.
+    """
+    plain, feed = recurrent("LSTM", more.pop("direction", "forward"), hidden, batch, steps, inputs, **more)
+    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in plain.graph.initializer}
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    quantised = {name: array for name, array in arrays.items() if name not in ("w", "r")}
+    for name in ("w", "r"):
+        weight = arrays[name].transpose(0, 2, 1) + (0.3 if zeros == "any" else 0)
+        axes = 1 if zeros == "gate" else (1, 2)
+        least, most = (np.minimum(weight.min(axes, keepdims=True), 0), np.maximum(weight.max(axes, keepdims=True), 0))
+        if zeros == "any":
+            scale = ((most - least) / 255).astype(np.float32)
+            zero = np.rint(low - least / scale)
+        else:
+            scale = (np.maximum(most, -least) / 127).astype(np.float32)
+            zero = np.full_like(scale, low + 128)
+        found = np.clip(np.rint(weight / scale) + zero, low, high).astype(dtype)
+        shape = (len(weight), -1) if zeros == "gate" else (-1,)
+        quantised |= {name: found, f"{name}s": scale.reshape(shape), f"{name}z": zero.astype(dtype).reshape(shape)}
+        arrays[name] = ((found.astype(np.float32) - zero) * scale).transpose(0, 2, 1).astype(np.float32)
+    (node,) = plain.graph.node
+    names = [*node.input, *[""] * (8 - len(node.input)), "ws", "wz", "rs", "rz"]
+    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    made = helper.make_node("DynamicQuantizeLSTM", names, node.output, "cell", domain="com.microsoft", **attributes)
+    given = [each for each in plain.graph.input if each.name in feed]
+    ours = model_of([made], given, list(node.output), quantised, domains=["com.microsoft"])
+    return ours, model_of([node], given, list(node.output), arrays), feed

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import tvm
 
-from schedules.lower import BASELINE, claim, is_scheduled, lower, normalise
+from autotune.host.machine import host_target
+from schedules.lower import BASELINE, claim, is_scheduled, lower, normalise, tvm_target
 from schedules.target import Target
-from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
+from schedules.templates.cpu.passes import compiled
+from schedules.templates.cpu.recurrent import LANES, UNITS, byte_lstm_steps, gru_steps, lstm_steps
 from tests.schedules_tests.programs import run
-from tests.schedules_tests.recurrent_cases import gru, lstm
+from tests.schedules_tests.recurrent_cases import byte_lstm, gru, lstm
 
 STEPS, BATCH, CHUNKS = 5, 2, 6
 HIDDEN = CHUNKS * UNITS
@@ -50,3 +52,84 @@ def test_short_steps_are_guessed_to_be_faster_on_one_thread():
         for hidden in (64, 512)
     }
     assert first == {64: 1, 512: 2}
+
+
+def byte_arrays(batch, chunks, shifted):
+    """Arguments of a kernel whose gates are of ordinary size; the weights hold both ends of int8."""
+    rng = np.random.default_rng(0)
+    hidden, shape = chunks * UNITS, (chunks, 8, LANES)
+    r = rng.integers(-128, 128, (chunks, hidden // 4, 8, LANES, 4)).astype(np.int8)
+    r[0, 0, 0, 0], r[0, 0, 0, 1] = -128, 127
+    sums = [r.sum((1, 4), dtype=np.int32)]
+    if shifted:
+        sums.append(rng.integers(-40, 40, shape).astype(np.int32))
+    x = rng.standard_normal((STEPS, batch, *shape)).astype(np.float32)
+    scale = rng.uniform(0.2, 1, shape).astype(np.float32) / (64 * hidden**0.5)
+    h0, c0 = rng.standard_normal((2, batch, hidden)).astype(np.float32)
+    return [x, r, scale, np.stack(sums), h0, c0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "chunks", "backwards", "shifted", "threads"),
+    [
+        (1, 1, False, False, 1),
+        (2, 3, True, True, 1),
+        (3, 2, False, True, 2),
+        (4, 2, True, False, 2),
+        (5, 4, False, False, 2),
+    ],
+)
+@pytest.mark.parametrize("isa", ["host", "avx2", "generic"])
+def test_bytes_are_multiplied_exactly(isa, batch, chunks, backwards, shifted, threads):
+    target = host_target(threads) if isa == "host" else Target(kind="llvm", isa=isa, threads=threads)
+    func = normalise(byte_lstm_steps(STEPS, batch, chunks * UNITS, backwards, shifted=shifted))
+    arrays = byte_arrays(batch, chunks, shifted)
+    claimed = claim(func, target)
+    assert claimed.template == "recurrent"
+    for config in (BASELINE, *claimed.space.initial):
+        found = run(func, config, target, arrays)
+        np.testing.assert_allclose(found, byte_lstm(*arrays, backwards), rtol=0, atol=5e-6)
+
+
+def test_the_program_of_bytes_says_what_its_instructions_compute():
+    """The loops that stand in the log, as TVM compiles them, and what is built of them."""
+    func, target = normalise(byte_lstm_steps(STEPS, 2, 64, False, shifted=True)), host_target(1)
+    assert "tune_dot" not in str(func)
+    assert "tune_dot" in str(lower(func, BASELINE, target).mod)
+    arrays = byte_arrays(2, 2, True)
+    out = tvm.runtime.tensor(np.full((2, STEPS + 1, 2, 64), np.nan, np.float32))
+    compiled(func, "main", tvm_target(target))(*map(tvm.runtime.tensor, arrays), out)
+    np.testing.assert_allclose(out.numpy(), run(func, BASELINE, target, arrays), rtol=0, atol=5e-6)
+
+
+def test_states_of_no_width_and_states_of_one_sign_are_quantised():
+    arrays = byte_arrays(2, 1, False)
+    func, target = normalise(byte_lstm_steps(STEPS, 2, UNITS, False)), host_target(1)
+    for value in (0, 3, -3):
+        arrays[4] = np.full_like(arrays[4], value)
+        found = run(func, BASELINE, target, arrays)
+        np.testing.assert_allclose(found, byte_lstm(*arrays), rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"),
+    [
+        (Target.cpu("znver4", 1), "vpdpbusd"),
+        (Target(kind="llvm", isa="avx2", mcpu="alderlake", threads=1), "vpdpbusd"),
+        (Target.cpu("haswell", 1), "vpmaddwd"),
+        (Target.cpu("neoverse-n2", 1), "sudot"),
+    ],
+    ids=["znver4", "alderlake", "haswell", "neoverse-n2"],
+)
+def test_bytes_are_multiplied_by_the_processors_instruction(target, instruction):
+    """Also where its vectors are shorter than those of the kernel."""
+    kernel = lower(normalise(byte_lstm_steps(2, 1, 32, False)), BASELINE, target).mod["main"]
+    text = str(compiled(kernel, "main", tvm_target(target)).mod.inspect_source("asm"))
+    assert instruction in text
+    assert "tune_dot" not in text
+
+
+def test_short_steps_of_bytes_are_guessed_to_be_faster_on_one_thread():
+    target = Target(kind="llvm", isa="avx512", threads=2)
+    spaces = {hidden: claim(normalise(byte_lstm_steps(5, 1, hidden, False)), target).space for hidden in (64, 512)}
+    assert {hidden: space.initial[0].integer("groups") for hidden, space in spaces.items()} == {64: 1, 512: 2}

@@ -103,8 +103,8 @@ class Roofline:
         """The most operations, in 1e9 per second, of a kernel whose parameters have these types."""
         fastest = self.gflops
         for form, measured in ((U8S8, self.int8_gops), (S8S8, self.int8_gops), (BF16, self.bf16_gflops)):
-            # Packed weights and their scales, between float32 activations and sums, may meet activations in int8.
-            packed = form is U8S8 and "uint8" in dtypes and list(dtypes).count("float32") > 2
+            # Weights in bytes and their scales, between float32 activations and sums, may meet activations in int8.
+            packed = form is U8S8 and {"uint8", "int8"} & set(dtypes) and list(dtypes).count("float32") > 2
             alone = form is S8S8 and list(dtypes).count("int8") < 2
             if packed or ({form.data, form.weight} <= set(dtypes) and not alone):
                 fastest = max(fastest, measured)

@@ -95,4 +95,5 @@ def test_a_kernel_is_bound_by_the_peak_of_its_own_type() -> None:
     assert peak.peak(("uint8", "int8", "int32", "uint8")) == 400.0
     assert peak.peak(("uint8", "float32")) == 100.0
     assert peak.peak(("float32", "uint8", "float32", "float32")) == 400.0
+    assert peak.peak(("float32", "int8", "float32", "int32", "float32")) == 400.0
     assert peak.bound_s(4000, 1, ("uint8", "int8", "uint8")) == pytest.approx(1e-8)

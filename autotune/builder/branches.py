@@ -24,7 +24,7 @@ from autotune.importer.load import load_model
 from autotune.importer.onnx_model.operator_splits import Share, split_operators
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter, reads
-from autotune.importer.operators.contractions.integer_products import BYTE_LSTM
+from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.program import simplify
 from schedules.vocabulary.errors import ModelError
 

@@ -36,6 +36,10 @@ ATTENTION = "CachedAttention"
 """Our operator: queries, new keys, new values (batch, heads or groups, s, size), both caches, lengths, mask or nothing
 → the result of the queries' shape, and what were the presents."""
 
+BYTE_LSTM = "DynamicQuantizeLSTM"
+"""Our operator, of the operands of ONNX Runtime's: X in uint8, its scale and zero point; W, its scales and zero points;
+R, its scales and zero points; biases; first h and c; whether a sequence has a step, (steps, batch, 1), or nothing."""
+
 SKELETON_ELEMENTS = 1024
 """Elements up to which an initialiser stays in a skeleton: shapes, axes and other values that shape inference reads.
 Heuristic, not measured."""

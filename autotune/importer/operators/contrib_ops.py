@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN
-from autotune.importer.operators.contractions.integer_products import BYTE_LSTM
+from autotune.importer.onnx_model.shapes import BYTE_LSTM, OWN_DOMAIN
 from autotune.importer.operators.moving import pad
 from autotune.importer.operators.quantised import GEOMETRY
 from autotune.importer.operators.recurrent_ops import LENGTHS, all_whole, cut_off, in_one_kernel, one_way, reads_cells

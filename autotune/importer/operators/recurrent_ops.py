@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto
 
 from autotune.importer.onnx_model.graph_walk import attributes_of, reads
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.operators.contractions.integer_products import BYTE_LSTM
+from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites

@@ -1,7 +1,4 @@
-"""LSTMs and GRUs that one kernel runs through: usual activations, no peepholes, lengths or clipping, fixed weights.
-
-Those of a quantised LSTM stay int8.
-"""
+"""LSTMs and GRUs that one kernel runs through: usual activations, no peepholes, lengths or clipping, fixed weights."""
 
 from __future__ import annotations
 
@@ -12,15 +9,9 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.ir import GenericConst
 
-from autotune.importer.operators.contractions.integer_products import (
-    BYTE_LSTM,
-    ByteWeight,
-    matmul_integer,
-    wanted_type,
-)
 from autotune.importer.operators.recurrent_ops import GATES
-from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
-from schedules.templates.cpu.recurrent import LANES, UNITS, byte_lstm_steps, gru_steps, lstm_steps
+from autotune.importer.rewriting.registry import Inputs, converts
+from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
 from schedules.vocabulary.errors import ModelError
 
 Array = NDArray[Any]
@@ -34,11 +25,11 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     """
     kind = str(attrs["tvm_custom"]["kind"])
     gates, x = GATES[kind], inputs[0]
-    weight, recurrence = _filled(_array(inputs[1]), gates, 1), _filled(_filled(_array(inputs[2]), gates, 1), 1, 2)
-    units, (count, rows, width) = _array(inputs[1]).shape[1] // gates, weight.shape
+    weight, recurrence = filled(fixed(inputs[1]), gates, 1), filled(filled(fixed(inputs[2]), gates, 1), 1, 2)
+    units, (count, rows, width) = fixed(inputs[1]).shape[1] // gates, weight.shape
     hidden = rows // gates
     steps, batch, _ = (int(extent) for extent in x.ty.shape)  # type: ignore[union-attr]
-    biases = _filled(_array(inputs[3]), 2 * gates, 1) if inputs[3] else np.zeros((count, 2 * rows), np.float32)
+    biases = filled(fixed(inputs[3]), 2 * gates, 1) if inputs[3] else np.zeros((count, 2 * rows), np.float32)
     direction = attrs.get("direction", b"forward").decode()
     flat = bb.normalize(relax.op.reshape(x, (steps * batch, width)))
     outs = []
@@ -48,95 +39,27 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         kept = np.zeros(0, np.float32)
         if kind == "GRU":  # the last gate's bias comes after the reset
             kept, theirs[2 * hidden :] = theirs[2 * hidden :].copy(), 0
-        shift = _packed((ours + theirs)[:, None], gates).reshape(-1)
+        shift = by_chunk((ours + theirs)[:, None], gates).reshape(-1)
         # The type that is said keeps it out of the products that may be in bf16 (layouts/precision.py).
-        product = bb.emit(relax.op.matmul(flat, relax.const(_packed(weight[index], gates)), out_dtype="float32"))
+        product = bb.emit(relax.op.matmul(flat, relax.const(by_chunk(weight[index], gates)), out_dtype="float32"))
         shape = (steps, batch, hidden // UNITS, gates * UNITS // LANES, LANES)
         given = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
-        packed = _packed(recurrence[index], gates).reshape(hidden, *shape[2:])
+        packed = by_chunk(recurrence[index], gates).reshape(hidden, *shape[2:])
         given.append(relax.const(np.ascontiguousarray(packed.transpose(1, 0, 2, 3))))
         if kind == "GRU":
             given.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
         states = 2 if kind == "LSTM" else 1
-        given += [_state(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
+        given += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
         make = lstm_steps if kind == "LSTM" else gru_steps
         kernel = bb.add_func(
             make(steps, batch, hidden, backwards).without_attr("global_symbol"), f"{kind.lower()}_steps"
         )
         made = relax.TensorType((states, steps + 1, batch, hidden), "float32")
         outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made)), backwards))
-    return _results(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
+    return results_of(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
 
 
-CLOSED = 1e9
-"""A gate is 0 at minus this, whatever h·R adds: states behind a sequence's end are 0."""
-
-
-@converts(BYTE_LSTM)
-def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Per direction: one integer product for the inputs of all steps, then the kernel of all steps.
-
-    Targets that have no such kernel, or none for unsigned activations, get an LSTM with the numbers that bytes stand
-    for.
-    """
-    q, scale, zero, bias, *states, alive = (inputs[place] for place in (0, 1, 2, 9, 10, 11, 12))
-    weights = [[_array(each) for each in inputs[first : first + 3]] for first in (3, 6)]
-    if not attrs["tvm_custom"][BY_HAND] or wanted_type(attrs) != "uint8":
-        attrs["tvm_custom"]["kind"] = "LSTM"
-        x = relax.op.subtract(relax.op.astype(q, "float32"), relax.op.astype(zero, "float32"))
-        numbers = [relax.const(_numbers(*each)) for each in weights]
-        return recurrent(bb, [bb.emit(relax.op.multiply(x, scale)), *numbers, bias, None, *states], attrs, opset)
-    steps, batch, width = (int(extent) for extent in q.ty.shape)  # type: ignore[union-attr]
-    count, units, rows = weights[1][0].shape
-    biases = _filled(_array(bias), 8, 1) if bias else np.zeros((count, 2 * (rows + 4 * (-units % UNITS))), np.float32)
-    flat = bb.normalize(relax.op.reshape(q, (steps * batch, width)))
-    direction = attrs.get("direction", b"forward").decode()
-    outs = []
-    for index in range(count):
-        backwards = direction == "reverse" or index == 1
-        own, scales, zeros = (_by_column(each, index, rows) for each in weights[0])
-        product = matmul_integer(bb, [flat, relax.const(own), zero, relax.const(zeros[0]), None], attrs, opset)
-        hidden = own.shape[1] // 4
-        factor = bb.emit(relax.op.multiply(scale, relax.const(scales[0])))
-        gates = bb.emit(relax.op.multiply(relax.op.astype(product, "float32"), factor))
-        shift = _packed((biases[index, : 4 * hidden] + biases[index, 4 * hidden :])[:, None], 4).reshape(-1)
-        shape = (steps, batch, hidden // UNITS, 4 * UNITS // LANES, LANES)
-        gates = bb.emit(relax.op.add(gates, relax.const(shift)))
-        if alive is not None:
-            closed = relax.const(np.float32(-CLOSED))
-            gates = bb.emit(relax.op.where(relax.op.reshape(alive, (steps * batch, 1)), gates, closed))
-        given = [bb.emit(relax.op.reshape(gates, shape))]
-        recurrence, scales, zeros = (_by_column(each, index, rows) for each in weights[1])
-        form = ByteWeight.of(np.pad(recurrence, ((0, hidden - units), (0, 0))), zeros[0], 1)
-        sums = np.stack([form.values.sum(0, dtype=np.int64), form.zero][: 1 + form.zero.any()]).astype(np.int32)
-        panels = form.values.reshape(hidden // 4, 4, *shape[2:]).transpose(2, 0, 3, 4, 1)
-        arrays = (np.ascontiguousarray(panels), scales.reshape(shape[2:]), sums.reshape(-1, *shape[2:]))
-        given += [relax.const(each) for each in arrays]
-        given += [_state(bb, state, index, (batch, units), hidden) for state in states]
-        func = byte_lstm_steps(steps, batch, hidden, backwards, shifted=len(sums) > 1)
-        kernel = bb.add_func(func.without_attr("global_symbol"), "byte_lstm_steps")
-        made = relax.TensorType((2, steps + 1, batch, hidden), "float32")
-        outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made)), backwards))
-    return _results(bb, outs, (steps, batch, units), 2)
-
-
-def _numbers(weight: Array, scale: Array, zero: Array) -> Array:
-    """(directions, gates · hidden, k): what 8-bit weights (directions, k, gates · hidden) stand for, in fp32."""
-    spread = (len(weight), 1, -1)
-    numbers = (weight.astype(np.float32) - zero.reshape(spread).astype(np.float32)) * scale.reshape(spread)
-    return np.ascontiguousarray(numbers.transpose(0, 2, 1))
-
-
-def _by_column(values: Array, index: int, columns: int) -> Array:
-    """(k, gates · hidden) of one direction, as ``_packed`` orders it, of weights, or of scales and zero points (k = 1).
-
-    Those are (directions,) or (directions, gates · hidden).
-    """
-    one = values[index] if values.ndim == 3 else np.broadcast_to(values[index], (1, columns))
-    return _packed(_filled(np.ascontiguousarray(one.T), 4, 0), 4)
-
-
-def _results(
+def results_of(
     bb: relax.BlockBuilder, outs: list[tuple[relax.Expr, bool]], shape: tuple[int, int, int], states: int
 ) -> relax.Expr:
     """All states (steps, directions, batch, hidden), then the last of each kind (directions, batch, hidden)."""
@@ -154,19 +77,24 @@ def _results(
     return relax.Tuple([whole, *(joined(which, True, 0, (1, batch, hidden)) for which in range(states))])
 
 
-def _array(value: relax.Expr | None) -> Array:
+def fixed(value: relax.Expr | None) -> Array:
+    """The value of a weight.
+
+    Raises:
+        ModelError: if it is computed from the inputs.
+    """
     if not isinstance(value, GenericConst):
         raise ModelError("its weights are computed from the inputs; they must be constant")
     return np.asarray(value.value.numpy())
 
 
-def _packed(weight: Array, gates: int) -> Array:
+def by_chunk(weight: Array, gates: int) -> Array:
     """(gates · hidden, k) in ONNX's order of gates → (k, gates · hidden), the gates of every chunk side by side."""
     parts = weight.reshape(gates, -1, UNITS, weight.shape[-1]).transpose(3, 1, 0, 2)
     return np.ascontiguousarray(parts.reshape(weight.shape[-1], -1))
 
 
-def _filled(weight: Array, gates: int, axis: int) -> Array:
+def filled(weight: Array, gates: int, axis: int) -> Array:
     """``weight`` with zeros behind the hidden units of each of ``gates`` along ``axis``, up to whole chunks."""
     units = weight.shape[axis] // gates
     if not (more := -units % UNITS):
@@ -177,7 +105,7 @@ def _filled(weight: Array, gates: int, axis: int) -> Array:
     return np.ascontiguousarray(np.pad(parts, pads).reshape(shape))
 
 
-def _state(
+def state_of(
     bb: relax.BlockBuilder, value: relax.Expr | None, index: int, shape: tuple[int, int], hidden: int
 ) -> relax.Expr:
     """(batch, hidden) of one direction, of a state whose ``shape`` is (batch, units)."""

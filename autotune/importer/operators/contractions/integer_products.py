@@ -25,6 +25,7 @@ from tvm.ir import GenericConst
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.operators.pool_windows import same_pads
 from autotune.importer.rewriting.registry import Inputs, converts
 from schedules.templates.common.movements import BORDER, with_border
@@ -33,10 +34,6 @@ from schedules.vocabulary.errors import ModelError
 Array = NDArray[Any]
 
 PRODUCTS = ("ConvInteger", "MatMulInteger")
-
-BYTE_LSTM = "DynamicQuantizeLSTM"
-"""Our operator, of what ONNX Runtime's is made of: X in uint8, its scale and zero point; W, its scale and zero points;
-the same of R; biases; h and c to begin with."""
 
 OFFSET = 128
 """How much more a uint8 is than the int8 that stands for the same number."""

@@ -50,7 +50,7 @@ def packed(columns, depth, block, bits, zeros=None, label=""):
 
 def quantised_lstm(directions, x, by_gate=False, label=""):
     """A DynamicQuantizeLSTM in standard operators. ONNX Runtime rounds ``x`` (steps, batch, 4) to 8 bits: 0 to 255 stay
-    as they are. The others are in ``test_sequences``.
+    as they are. The others are in ``test_byte_recurrent``.
     """
     x.flat[:2] = 0, 255
     hidden, shape = 16, (directions, 64) if by_gate else (directions,)

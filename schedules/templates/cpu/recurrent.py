@@ -21,6 +21,9 @@ the initial state.
 
 Threads meet after every step, so short steps are faster on fewer of them: 20 steps of an LSTM of 64 units took 8.4 µs
 on one thread and 16.4 µs on two (Zen 5).
+
+An R in int8 stays so. Each step then quantises h as ONNX Runtime's DynamicQuantizeLSTM does, by the range of the whole
+batch, and sums bytes in int32. The bound is again reading R, of a quarter of the bytes.
 """
 
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
@@ -57,6 +60,9 @@ Judged on others: it orders rightly a GRU of 64 units (one thread), and the LSTM
 
 TERMS_PER_NS = 40
 """Multiply-adds of a step per nanosecond and thread, for the first guess: what the one thread above does."""
+
+BYTE_TERMS_PER_NS = 100
+"""The same of bytes: what one thread does with R of 256 units, which L2 holds, on a Zen 4: 2.6 µs for 2¹⁸."""
 
 SCHEDULED = "tune.scheduled"
 """Attribute of functions that are scheduled as they stand."""
@@ -124,7 +130,7 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
         fewer = (count for count in range(target.threads - 1, 0, -1) if chunks % count == 0)
         knob = Knob("groups", tuple(dict.fromkeys((groups, *fewer))))
         terms = batch * math.prod(anchor.shapes[0][3:]) * anchor.reduction[0]  # of a chunk in a step
-        rate = TERMS_PER_NS * (4 if len(anchor.shapes[1]) == len(BYTE_AXES) else 1)
+        rate = BYTE_TERMS_PER_NS if len(anchor.shapes[1]) == len(BYTE_AXES) else TERMS_PER_NS
 
         def step_ns(columns: Columns, _: Columns) -> Columns:
             count = columns["groups"]

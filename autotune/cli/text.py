@@ -211,8 +211,8 @@ def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
 def memory_line(memory: Mapping[str, int | None]) -> str:
     """The memory that a session needs, planned when the artifact was built."""
     weights, arena = memory["weights_bytes"], memory["arena_bytes"]
-    others = "allocated at every call" if arena is None else f"{arena / 1e6:.1f} MB for each stream"
-    return f"weights {(weights or 0) / 1e6:.1f} MB; other tensors {others}"
+    others = "allocated at every call" if arena is None else f"{arena / 1e6:.3g} MB for each stream"
+    return f"weights {(weights or 0) / 1e6:.3g} MB; other tensors {others}"
 
 
 def lane_lines(report: LaneReport) -> list[str]:

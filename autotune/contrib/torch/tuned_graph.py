@@ -20,7 +20,7 @@ from autotune.artifact.manifest import SHAPES, kind_of
 from autotune.contrib.torch.graph_files import GraphFiles, bound_graph, is_number, is_weight, open_axes, reduced_graph
 from autotune.contrib.torch.module_files import numpy_of, reason_of, tensor_of
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.options import Options
+from autotune.options import NONE, Options
 from autotune.runtime.adaptive.adaptive_serving import agree
 from autotune.runtime.adaptive.routes import rounded
 from autotune.runtime.session import InferenceSession
@@ -263,7 +263,12 @@ class _BoundGraph:
             if len(sets) < 2:  # several make an artifact of open sizes
                 sets.append(files.resized(sets[0], axes, lambda size: max(1, size // 2)))
             try:
-                _tuned(files.model, replace(self._options, out=files.artifact, shapes=tuple(sets)))
+                # Sizes that no kernels serve are refused by the session then, and added here.
+                fallback = self._options.fallback or NONE
+                _tuned(
+                    files.model,
+                    replace(self._options, out=files.artifact, shapes=tuple(sets), fallback=fallback),
+                )
                 session = InferenceSession(files.artifact)
                 self._run(session, arguments)
             except AutotuneError as error:

@@ -209,7 +209,7 @@ class TensorLayouts(ABC):
     def constant(self, array: Array) -> relax.Expr:
         """A weight becomes a parameter of ``main``, kept beside the program; a small constant stays in it."""
         if array.ndim:  # NumPy makes a scalar an array of one axis otherwise
-            array = np.require(array, requirements="CA")  # files have tensors at any byte
+            array = np.require(array, requirements=("C", "A"))  # files have tensors at any byte
         if array.size <= INLINE_LIMIT:
             return relax.const(array, str(array.dtype))
         key = (array.shape, str(array.dtype), hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())

@@ -56,7 +56,8 @@ def mapped_bytes(tensor: TensorProto) -> NDArray[np.uint8]:
     place = {entry.key: entry.value for entry in tensor.external_data}
     size = int(place["length"])
     mapped = np.memmap(place["location"], np.uint8, "c", int(place["offset"]), (size,))
-    _MAPPED[mapped.ctypes.data] = mapped._mmap
+    assert isinstance(mapped.base, mmap.mmap)
+    _MAPPED[mapped.ctypes.data] = mapped.base
     return mapped.view(np.ndarray)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.cli.text import bench_lines, kernel_lines, lane_lines, run_lines, verdict_line
+from autotune.cli.text import bench_lines, kernel_lines, lane_lines, memory_line, run_lines, verdict_line
 from autotune.report.inspect_kernels import Kernel
 from autotune.report.inspect_lanes import LaneReport, LaneRow
 from autotune.tuning.result import Result
@@ -85,6 +85,25 @@ def test_engines_are_compared_and_a_disturbance_is_reported():
     assert bench_lines(replace(quiet, others_cpu=0.5))[-1] == (
         "warning: other processes used 50% of the CPU; results may be unreliable"
     )
+
+
+def test_peak_memory_and_the_fastest_way_are_said():
+    engines = (
+        EngineTimes("tune", "1.0", "fp32", [[1e-3]], memory=(12_000_000, 7_000_000)),
+        EngineTimes("other-best", "1.0", "fp32", [[2e-3]], way="other-quiet"),
+    )
+    lines = bench_lines(BenchResult(Path("m.tuned"), "m.onnx", 1, engines, 0.0))
+    assert lines[1].index("load MB") < lines[1].index("serving MB")
+    assert lines[2].split()[-2:] == ["12", "7"]
+    assert "–" in lines[3]
+    assert "other-best ran as other-quiet, its fastest way" in lines
+
+
+def test_memory_of_an_artifact_is_a_line():
+    assert memory_line({"weights_bytes": 45_300_000, "arena_bytes": 1_200_000}) == (
+        "weights 45.3 MB; other tensors 1.2 MB for each stream"
+    )
+    assert memory_line({"weights_bytes": 0, "arena_bytes": None}).endswith("allocated at every call")
 
 
 def test_kernels_are_a_table_or_their_code():

@@ -2,7 +2,8 @@
 
 import pytest
 
-from autotune.report.inspect_kernels import find_task, report_kernels
+from autotune.artifact.directory import read_artifact
+from autotune.report.inspect_kernels import find_task, report_kernels, report_memory
 from schedules.task import Task
 from schedules.vocabulary.errors import UsageError
 
@@ -36,6 +37,13 @@ def test_configs_and_code_are_those_of_the_artifact(tiny_built):
     assert (one.task, one.config) == (kernels[0].task, kernels[0].config)
     assert "ret" in one.code
     assert one.to_data()["code"] == one.code
+
+
+def test_memory_is_that_of_weights_and_arena(tiny_built):
+    memory = report_memory(tiny_built.artifact)
+    weights = sum(array.nbytes for array in read_artifact(tiny_built.artifact).weights)
+    assert weights <= memory["weights_bytes"] < weights + 64 * 100
+    assert memory["arena_bytes"] > 0
 
 
 def test_a_form_of_another_kind_of_target_is_refused(tiny_built):

@@ -45,7 +45,7 @@ ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 @rewrites("Gelu", "BiasGelu", "FastGelu", domain=MICROSOFT)
 def gelu(node: Node, e: Emit) -> list[str] | None:
-    """Of x or of x + bias."""
+    """Return Gelu of x, or of x + bias."""
     x = e.op("Add", node.input(0), node.input(1)) if node.input(1) else node.input(0)
     return [gelu_of(e, x, by_tanh=node.kind == "FastGelu")]
 

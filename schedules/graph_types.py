@@ -21,7 +21,7 @@ _PROGRAM = _PLAIN | {
     *("ir.PrimType", "ir.TupleType", "ir.PointerType", "ir.FuncType", "ir.Type"),
     *("ir.IntImm", "ir.FloatImm", "ir.StringImm", "ir.Var", "ir.Call", "ir.Op", "ir.GlobalVar", "ir.Range"),
     *("ir.TensorRegion", "ir.TensorLoad", "ir.Tuple", "ir.TupleGetItem", "ir.DictAttrs", "ir.IRModule"),
-    *("ir.Span", "ir.SourceName", "ir.SourceMap", "ir.Source"),
+    *("ir.Span", "ir.SequentialSpan", "ir.SourceName", "ir.SourceMap", "ir.Source"),
     *("relax.ShapeType", "relax.TensorType", "relax.FuncType", "relax.ObjectType", "relax.expr.ShapeExpr"),
     *("s_tir.SBlock", "s_tir.SBlockRealize", "s_tir.MatchBufferRegion"),
 }

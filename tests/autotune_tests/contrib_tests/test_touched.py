@@ -2,7 +2,7 @@
 
 from tests.autotune_tests.contrib_tests.conftest import SHARED, contributions_of
 
-EVERY = {"classical", "exchange", "ray", "replay", "strings"}
+EVERY = {"classical", "exchange", "ray", "replay", "strings", "torch"}
 
 
 def test_a_contribution_is_touched_by_its_sources_and_its_tests():

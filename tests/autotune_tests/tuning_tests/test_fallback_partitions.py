@@ -203,7 +203,7 @@ def test_a_model_that_can_be_imported_has_no_islands(tmp_path, measurers):
     "options",
     [
         {"fallback": "magic"},
-        {"fallback": "onnxruntime", "shapes": ({}, {})},
+        {"fallback": "onnxruntime", "objective": "balanced"},
         {"fallback": "onnxruntime", "device": False},
         {"fallback": "onnxruntime", "cluster": "local"},
         {"fallback": "onnxruntime", "rpc": "host:9190:key"},

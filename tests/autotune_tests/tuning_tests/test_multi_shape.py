@@ -195,11 +195,14 @@ def test_open_lengths_without_shapes_are_a_range(built, caplog, tmp_path):
     assert again.artifact == result.artifact
 
 
-def test_options_that_allow_one_set_assume_one(built, tmp_path, caplog):
-    _, result = built("tiny_open_length", (), out=tmp_path / "one.tuned", fallback="onnxruntime")
-    assert kind_of(result.artifact) == KERNELS
-    assert [spec.shape for spec in autotune.InferenceSession(result.artifact).get_inputs()] == [[1, 128]] * 2
-    assert any("are taken as --input ids:1x128 (" in text for text in caplog.messages)
+def test_lengths_beyond_a_range_run_on_onnxruntime(built, tmp_path, caplog):
+    model, result = built("tiny_open_length", (), out=tmp_path / "ranged.tuned", fallback="onnxruntime", trials=4)
+    assert kind_of(result.artifact) == SHAPES
+    session = autotune.InferenceSession(result.artifact)
+    for length in (RANGE[-1], RANGE[-1] + 1, 300):
+        ids = np.random.default_rng(length).integers(0, 9, (2, length))
+        assert agrees(model, session, {"ids": ids, "mask": np.ones_like(ids)})
+        assert ("ONNX Runtime runs calls of other sizes" in caplog.text) == (length > RANGE[-1])
 
 
 def words_without_a_mask():

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
 from autotune.graph.steps import LiveRows
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
 from autotune.importer.load import load_model
-from autotune.importer.onnx_model.open_axes import open_interface
+from autotune.importer.onnx_model.open_axes import open_interface, wider_shapes
 from autotune.interface import Interface, TensorSpec
 from autotune.options import BF16
 from autotune.runtime.session import InferenceSession
@@ -39,6 +40,9 @@ from autotune.validation.verify import compare_outputs, complaint, random_inputs
 from schedules.vocabulary.errors import AutotuneError, VerificationError
 
 logger = logging.getLogger(__name__)
+
+KEPT_REFERENCES = 2
+"""Sessions of the reference engine that are kept: experiments compare the results at two sizes again and again."""
 
 MOST_BYTES = 2_000_000_000
 """Bytes of a model in one file; Protobuf allows 2 GiB."""
@@ -59,6 +63,7 @@ class ShapeSets:
         self._counts = job.thread_counts
         self._kinds = [(threads, shapes) for shapes in self._sets for threads in self._counts]
         self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
+        self._reference_of = lru_cache(KEPT_REFERENCES)(self._new_reference)
 
     def parts(self, folder: Path) -> Iterator[PartJob]:
         """See ``Composition.parts``. All numbers of threads of one set of shapes share its import."""
@@ -91,14 +96,8 @@ class ShapeSets:
 
     def _write(self, out: Path, places: Sequence[Path]) -> None:
         artifacts = [read_artifact(place) for place in places]
-        interface = open_interface(
-            onnx.load(self._model, load_external_data=False),
-            [[(s.name, s.shape, s.dtype) for s in artifact.inputs] for artifact in artifacts],
-            [[(s.name, s.shape, s.dtype) for s in artifact.outputs] for artifact in artifacts],
-        )
+        interface = self._interface(artifacts)
         shapes = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
-        if self._options.generate is None:
-            interface = with_independence(interface, shapes, self._outputs, self._options.seed)
         precisions = {artifact.precision for artifact in artifacts}
         provenance = {
             "model": self._model.name,
@@ -123,6 +122,32 @@ class ShapeSets:
             logger.warning("%s is too large for one file: calls of other sizes will be refused", self._model)
         return fits
 
+    def _interface(self, artifacts: Sequence[Artifact]) -> Interface:
+        """Return the interface of all parts; what the model leaves open stays so, even where the sets are alike."""
+        model = onnx.load(self._model, load_external_data=False)
+        inputs, outputs = (
+            [[(spec.name, spec.shape, spec.dtype) for spec in specs] for specs in side]
+            for side in ([each.inputs for each in artifacts], [each.outputs for each in artifacts])
+        )
+        interface = open_interface(model, inputs, outputs)
+        if self._options.generate is not None:
+            return interface
+        sets: list[Shapes] = [{name: shape for name, shape, _ in specs} for specs in inputs]
+        wider = wider_shapes(model, inputs)
+        if wider is not None:
+            try:
+                with third_party():
+                    made = self._outputs(random_inputs([TensorSpec(n, wider[n], t) for n, _, t in inputs[-1]], 0))
+            except (AutotuneError, ThirdPartyError) as error:  # the model has a name there, but only one size
+                logger.debug("sizes %s are not served: %s", wider, error)
+            else:
+                more = [(name, wider[name], dtype) for name, _, dtype in inputs[-1]]
+                results = [(each[0], array.shape, each[2]) for each, array in zip(outputs[-1], made, strict=True)]
+                opened = open_interface(model, [*inputs, more], [*outputs, results])
+                if opened.knows_outputs():
+                    interface, sets = opened, [*sets, wider]
+        return with_independence(interface, sets, self._outputs, self._options.seed)
+
     def _live(
         self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface
     ) -> dict[int, LiveRows]:
@@ -142,7 +167,10 @@ class ShapeSets:
 
     def _reference(self, feed: Mapping[str, NDArray[Any]]) -> Reference:
         """The reference engine for inputs of these shapes."""
-        return Reference(load_model(self._model, {name: array.shape for name, array in feed.items() if array.ndim}))
+        return self._reference_of(tuple((name, array.shape) for name, array in feed.items() if array.ndim))
+
+    def _new_reference(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Reference:
+        return Reference(load_model(self._model, dict(shapes)))
 
     def _outputs(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """The reference engine's outputs."""

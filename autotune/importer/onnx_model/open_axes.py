@@ -13,7 +13,7 @@ from fractions import Fraction
 import onnx
 
 from autotune.frame.noise import noise_of, without_noise
-from autotune.importer.onnx_model.shapes import dim_name, true_inputs
+from autotune.importer.onnx_model.shapes import dim_name, is_known, true_inputs
 from autotune.interface import Interface, OpenSpec
 
 
@@ -50,6 +50,33 @@ def open_interface(
                 scale[number, axis] = factor
         made.append(OpenSpec(name, tuple(dims), dtype))
     return Interface(tuple(opened), tuple(made), scale)
+
+
+def wider_shapes(
+    model: onnx.ModelProto, inputs: Sequence[Sequence[tuple[str, tuple[int, ...], str]]]
+) -> dict[str, tuple[int, ...]] | None:
+    """The last set's shapes, where sizes that the model leaves open and no set varies are doubled.
+
+    None if the sets vary all that is open, or if there are inputs that the model does not have.
+
+    Args:
+        inputs: as for ``open_interface``.
+    """
+    open_axes = {
+        (value.name, axis)
+        for value in true_inputs(model.graph)
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not is_known(dim)
+    }
+    wider = {
+        name: tuple(
+            size * (1 + ((name, axis) in open_axes and len({each[index][1][axis] for each in inputs}) == 1))
+            for axis, size in enumerate(shape)
+        )
+        for index, (name, shape, _) in enumerate(inputs[-1])
+    }
+    same = wider == {name: shape for name, shape, _ in inputs[-1]}
+    return None if same or {*wider} - {value.name for value in true_inputs(model.graph)} else wider
 
 
 def _named_noise(

@@ -205,6 +205,16 @@ def test_lengths_beyond_a_range_run_on_onnxruntime(built, tmp_path, caplog):
         assert ("ONNX Runtime runs calls of other sizes" in caplog.text) == (length > RANGE[-1])
 
 
+def test_batches_that_no_set_has_are_calls_of_one(built, tmp_path, caplog):
+    model, result = built("tiny_open_length", (), out=tmp_path / "any.tuned", fallback="none", trials=4)
+    session = autotune.InferenceSession(result.artifact)
+    assert [spec.shape for spec in session.get_inputs()] == [["batch", "length"]] * 2
+    assert {part.shapes["ids"][0] for part in read_composite(result.artifact).parts} == {1}
+    for batch, length in ((1, 16), (2, 16), (5, 100)):
+        ids = np.random.default_rng(length).integers(0, 9, (batch, length))
+        assert agrees(model, session, {"ids": ids, "mask": np.ones_like(ids)})
+
+
 def words_without_a_mask():
     nodes = [
         helper.make_node("Gather", ["table", "ids"], ["words"]),

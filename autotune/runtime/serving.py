@@ -26,7 +26,6 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.backends.executor import Streams
 from autotune.frame.noise import NoiseSource
 from autotune.host.machine import read_host, session_groups
-from autotune.interface import Interface
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import Batch, Batcher, CallingThread, Member, Outcome, Request, Turn
 from autotune.runtime.framed_executor import FramedExecutor
@@ -458,17 +457,19 @@ def _batcher(path: Path, artifact: Artifact | Composite, options: ServeOptions) 
     Raises:
         UsageError: if that may change results, or the artifact has but one set of shapes.
     """
-    interface = artifact.interface if isinstance(artifact, Composite) else None
-    symbol = next((each for each in interface.symbols if _may_join(interface, each)), None) if interface else None
-    if interface is None or symbol is None:
-        raise UsageError(
-            f"max_batch is {options.max_batch}, but {path} has no open batch whose rows are independent; "
-            "tune it for several, as with --input 'NAME:{1,8}x3x224x224'"
-        )
-    return Batcher(interface, symbol, options.max_batch, options.max_wait_s)
+    if isinstance(artifact, Composite):
+        for symbol in artifact.interface.symbols:
+            if _may_join(artifact, symbol):
+                return Batcher(artifact.interface, symbol, options.max_batch, options.max_wait_s)
+    raise UsageError(
+        f"max_batch is {options.max_batch}, but {path} has no open batch whose rows are independent; "
+        "tune it for several, as with --input 'NAME:{1,8}x3x224x224'"
+    )
 
 
-def _may_join(interface: Interface, symbol: str) -> bool:
-    """Whether rows along ``symbol`` are independent, and every input and output has them on one axis."""
-    specs = (*interface.inputs, *interface.outputs)
-    return symbol in interface.split and all(spec.shape.count(symbol) == 1 for spec in specs)
+def _may_join(artifact: Composite, symbol: str) -> bool:
+    """Whether rows along ``symbol`` are independent, on one axis of every input and output, and a part has several."""
+    interface = artifact.interface
+    alone = any(spec.shape.count(symbol) != 1 for spec in (*interface.inputs, *interface.outputs))
+    most = max((interface.sizes(part.shapes) or {}).get(symbol, 1) for part in artifact.tuned)
+    return symbol in interface.split and not alone and most > 1

@@ -210,6 +210,10 @@ def test_batches_that_no_set_has_are_calls_of_one(built, tmp_path, caplog):
     session = autotune.InferenceSession(result.artifact)
     assert [spec.shape for spec in session.get_inputs()] == [["batch", "length"]] * 2
     assert {part.shapes["ids"][0] for part in read_composite(result.artifact).parts} == {1}
+    with pytest.raises(UsageError, match="has no open batch whose rows are independent"):
+        autotune.InferenceSession(
+            result.artifact, serve=autotune.ServeOptions(max_batch=4)
+        )  # there is none to join into
     for batch, length in ((1, 16), (2, 16), (5, 100)):
         ids = np.random.default_rng(length).integers(0, 9, (batch, length))
         assert agrees(model, session, {"ids": ids, "mask": np.ones_like(ids)})

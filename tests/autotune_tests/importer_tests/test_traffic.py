@@ -20,7 +20,8 @@ def traffic_of(calls):
 
 
 def fits(call, shapes):
-    return all(size <= room for name in call for size, room in zip(call[name], shapes[name], strict=True))
+    """Whether a set serves a call, of whose batch it may be a part."""
+    return all(size <= room for name in call for size, room in zip(call[name][1:], shapes[name][1:], strict=True))
 
 
 @given(CALLS, st.integers(1, 12))
@@ -43,6 +44,22 @@ def test_a_size_that_saves_little_gets_no_set():
     calls = [((1, 100), 1000), ((1, 99), 1000)]
     assert [shapes["ids"] for shapes, _ in sets_of(traffic_of(calls))] == [(1, 100)]
     assert WORTH > 0.005
+
+
+def test_batches_are_calls_of_one_where_lengths_differ_too():
+    made = sets_of(traffic_of([((batch, length), 10) for batch in (1, 2, 8) for length in (16, 64)]))
+    assert [shapes["ids"] for shapes, _ in made] == [(1, 16), (1, 64)]
+    assert [share for _, share in made] == pytest.approx([16 / 80, 64 / 80])
+
+
+def test_batches_alone_have_sets_of_their_own():
+    made = sets_of(traffic_of([((batch, 24), 10) for batch in (1, 8)]))
+    assert [shapes["ids"] for shapes, _ in made] == [(1, 24), (8, 24)]
+
+
+def test_first_sizes_that_differ_are_no_batch():
+    made = sets_of([({"query": (rows, 8), "text": (2, length)}, 1) for rows in (1, 9) for length in (16, 64)], 4)
+    assert {shapes["query"] for shapes, _ in made} == {(1, 8), (9, 8)}
 
 
 def test_calls_with_several_open_sizes_are_covered_by_the_largest_of_each():

@@ -31,7 +31,7 @@ BENCH ?= squeezenet resnet50
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-full check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers docs site terminal clean
+.PHONY: prior evidence bench-guard help setup tune test test-fast test-slow test-full check conformance conformance-tuned bench cuda-cubins fuzz mutation kills sanitize soak zoo strangers deployed docs site terminal clean
 .DELETE_ON_ERROR:
 
 help:  ## what can be made
@@ -108,6 +108,12 @@ strangers: $(STAMP)  ## exports of architectures outside zoo and tests, built wi
 	build/zoo/venv/bin/python -m pip install --quiet '.[zoo]'
 	build/zoo/venv/bin/python -m tests.zoo.strangers build/zoo/strangers
 	$(BIN)/python -m tests.zoo build/zoo/strangers --untuned --results build/strangers.jsonl --page docs/strangers.md
+
+deployed: $(STAMP)  ## exports of models that people deploy, built with first guesses, verified and compared; 5 GB of packages, two hours
+	test -x build/zoo/venv/bin/python || $(PYTHON) -m venv build/zoo/venv
+	build/zoo/venv/bin/python -m pip install --quiet '.[zoo]'
+	build/zoo/venv/bin/python -m tests.zoo.deployed build/zoo/deployed
+	$(BIN)/python -m tests.zoo build/zoo/deployed --effort instant --rounds 20 --results build/deployed.jsonl
 
 bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
 	$(BIN)/python -m research $(BENCH) --rounds $(ROUNDS)

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from autotune.artifact.composite import MODEL, Composite, Part, extract_part, re
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
+from autotune.frame.noise import noise_of
 from autotune.graph.steps import LiveRows
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
@@ -86,36 +87,37 @@ class ShapeSets:
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """Implement ``Composition.compose``; the whole is also compared at sizes between those of the sets."""
         places = [result.artifact for result in results if result is not None]
-        before = self._before
-        if before is not None and _is_unchanged(before, places, self._kinds, self._serves_others):
+        artifacts = [read_artifact(place) for place in places]
+        before, serves_others = self._before, self._serves_others(artifacts)
+        if before is not None and _is_unchanged(before, places, self._kinds, serves_others):
             return Composed(None)
         made = folder / "shapes"
-        self._write(made, places)
+        self._write(made, artifacts, serves_others)
         self._check_between(made)
         return Composed(made)
 
-    def _write(self, out: Path, places: Sequence[Path]) -> None:
-        artifacts = [read_artifact(place) for place in places]
+    def _write(self, out: Path, artifacts: Sequence[Artifact], serves_others: bool) -> None:
         interface = self._interface(artifacts)
         shapes = [{spec.name: spec.shape for spec in artifact.inputs} for artifact in artifacts]
         precisions = {artifact.precision for artifact in artifacts}
         provenance = {
             "model": self._model.name,
             "sha256": sha256(self._model),
-            "parts": len(places),
+            "parts": len(artifacts),
             "precision": str(BF16) if len(precisions) > 1 else precisions.pop(),
             CACHES: len(artifacts[0].caches),
         }
         live = self._live(artifacts, shapes, interface) if self._options.generate is None else {}
-        model = self._model if self._serves_others else None
+        model = self._model if serves_others else None
         if model is not None and external_bytes(model):
             onnx.save(onnx.load(model), model := out.with_name(MODEL))
+        places = [artifact.path for artifact in artifacts]
         write_composite(out, SHAPES, places, interface, provenance, live, model)
 
-    @cached_property
-    def _serves_others(self) -> bool:
-        """Whether ONNX Runtime is to run other sizes."""
-        if not self._options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
+    def _serves_others(self, artifacts: Sequence[Artifact]) -> bool:
+        """Whether ONNX Runtime is to run other sizes. It would draw noise of its own, without the session's seed."""
+        noisy = any(noise_of(spec.name) is not None for artifact in artifacts for spec in artifact.inputs)
+        if noisy or not self._options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
             return False
         fits = self._model.stat().st_size + external_bytes(self._model) <= MOST_BYTES
         if not fits:

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
+from autotune.artifact.composite import MODEL, read_composite
 from autotune.artifact.manifest import SEGMENTS, kind_of
 from autotune.exchange.export_c import export_c
 from autotune.frame.noise import PREFIX, NoiseSource, noise_name, noise_of
@@ -68,6 +69,11 @@ def batches(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         fake_device(patch)
         return tuned(save_noisy(folder / "noisy.onnx", batch="rows"), folder, shapes=sets)
+
+
+def test_other_sizes_of_a_model_that_draws_are_not_left_to_onnxruntime(batches):
+    assert not read_composite(batches).other_sizes
+    assert not (batches / MODEL).exists()
 
 
 def test_a_name_of_noise_says_what_it_holds():

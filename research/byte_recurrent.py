@@ -42,15 +42,15 @@ def main() -> None:
     parser.add_argument("--weights", choices=list(TYPES), default="int8")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int)
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    sizes = [[int(each) for each in text.split(",")] for text in (given.units, given.steps, given.batch)]
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    sizes = [[int(number) for number in text.split(",")] for text in (options.units, options.steps, options.batch)]
     print("units steps batch  ours ms  ONNX Runtime ms  ratio (quartiles)  bytes of R")
     for units, steps, batch in itertools.product(*sizes):
-        path = quantised(given.folder, units, steps, batch, given.direction, given.weights)
+        path = quantised(options.folder, units, steps, batch, options.direction, options.weights)
         out = path.with_suffix(".tuned")
-        autotune.tune(path, autotune.Options(effort="instant", out=out, threads=given.threads))
-        result = bench(out, ("onnxruntime",), path, given.rounds)
+        autotune.tune(path, autotune.Options(effort="instant", out=out, threads=options.threads))
+        result = bench(out, ("onnxruntime",), path, options.rounds)
         ours, theirs = (engine.to_data()["p50_ms"] for engine in result.engines)
         low, high = result.quartiles("onnxruntime")
         ratio = f"{result.speedup('onnxruntime'):.2f} ({low:.2f} to {high:.2f})"

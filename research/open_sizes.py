@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import autotune
 
 MEDIAN, SPREAD = 40, 0.9
-"""Of the lengths: half are shorter than the first; the second is the deviation of their logarithms."""
+"""Median length in tokens, and standard deviation of the lengths' logarithms."""
 
 PAUSE_S = 0.1
 """Pause before a timed call, in which threads of the engine before it stop looking for work. ONNX Runtime's still do so

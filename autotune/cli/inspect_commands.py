@@ -28,9 +28,9 @@ def bench(
         str,
         typer.Option(
             metavar="NAMES",
-            help="Engines and other artifacts of the model to compare with, separated by commas: onnxruntime, "
-            "onnxruntime-best (the fastest of a few settings), openvino (held to fp32), openvino-default (chooses its "
-            "precision itself), torch.compile (needs the model's .pt2 file).",
+            help="Engines and other artifacts of the model to compare with, separated by commas. Engines: onnxruntime, "
+            "onnxruntime-best (fastest of a few settings), openvino (fp32), openvino-default (its own precision), "
+            "torch.compile (needs a .pt2 file).",
         ),
     ] = "onnxruntime",
     model: Annotated[

@@ -31,8 +31,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 PIECES_GAIN = 0.7
 """Largest share of a padded call's predicted time at which several smaller calls are made instead. Parts are timed in
-different minutes, so less is no sure gain: five sentences of 60 tokens take 0.5 of the time of a padded 8 × 128.
-Heuristic."""
+different minutes, so a smaller gain is not sure. Heuristic, not measured."""
 
 MOST_KNOWN = 4096
 """Shapes of calls whose way is remembered, half a kilobyte each."""
@@ -166,9 +165,8 @@ class MultiShapeExecutor(LazyExecutor):
 
         Where latencies are not known, a call is cut only if no part is large enough, and into few pieces.
         """
-        part, pieces = self._larger(sizes), next(self._pieces(sizes), None)
-        if self._timed:
-            pieces = min(self._pieces(sizes), key=lambda way: way.cost, default=None)
+        part, ways = self._larger(sizes), self._pieces(sizes)
+        pieces = min(ways, key=lambda way: way.cost, default=None) if self._timed else next(ways, None)
         if part is None:
             return pieces
         cost = self._cost(part, sizes)

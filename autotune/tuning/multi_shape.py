@@ -110,7 +110,8 @@ class ShapeSets:
         live = self._live(artifacts, shapes, interface) if self._options.generate is None else {}
         model = self._model if serves_others else None
         if model is not None and external_bytes(model):
-            onnx.save(onnx.load(model), model := out.with_name(MODEL))
+            whole, model = onnx.load(model), out.with_name(MODEL)
+            onnx.save(whole, model)
         places = [artifact.path for artifact in artifacts]
         write_composite(out, SHAPES, places, interface, provenance, live, model)
 
@@ -129,22 +130,25 @@ class ShapeSets:
         model = onnx.load(self._model, load_external_data=False)
         inputs, outputs = (
             [[(spec.name, spec.shape, spec.dtype) for spec in specs] for specs in side]
-            for side in ([each.inputs for each in artifacts], [each.outputs for each in artifacts])
+            for side in ([part.inputs for part in artifacts], [part.outputs for part in artifacts])
         )
         interface = open_interface(model, inputs, outputs)
         if self._options.generate is not None:
             return interface
-        sets: list[Shapes] = [{name: shape for name, shape, _ in specs} for specs in inputs]
-        wider = wider_shapes(model, inputs)
+        sets: list[Shapes] = [{name: shape for name, shape, _ in part} for part in inputs]
+        wider = wider_shapes(model, inputs) if len(self._sets) > 1 else None
         if wider is not None:
             try:
                 with third_party():
-                    made = self._outputs(random_inputs([TensorSpec(n, wider[n], t) for n, _, t in inputs[-1]], 0))
+                    specs = [TensorSpec(name, wider[name], dtype) for name, _, dtype in inputs[-1]]
+                    arrays = self._outputs(random_inputs(specs, self._options.seed))
             except (AutotuneError, ThirdPartyError) as error:  # the model has a name there, but only one size
                 logger.debug("sizes %s are not served: %s", wider, error)
             else:
                 more = [(name, wider[name], dtype) for name, _, dtype in inputs[-1]]
-                results = [(each[0], array.shape, each[2]) for each, array in zip(outputs[-1], made, strict=True)]
+                results = [
+                    (name, array.shape, dtype) for (name, _, dtype), array in zip(outputs[-1], arrays, strict=True)
+                ]
                 opened = open_interface(model, [*inputs, more], [*outputs, results])
                 if opened.knows_outputs():
                     interface, sets = opened, [*sets, wider]

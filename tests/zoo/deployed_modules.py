@@ -35,8 +35,8 @@ class SplitBlock(nn.Module):
     def forward(self, x: Any) -> Any:
         parts = [*self.first(x).chunk(2, 1)]
         for block in self.blocks:
-            made = block(parts[-1])
-            parts.append(parts[-1] + made if self.shortcut else made)
+            added = block(parts[-1])
+            parts.append(parts[-1] + added if self.shortcut else added)
         return self.last(torch.cat(parts, 1))
 
 
@@ -225,8 +225,8 @@ class PlainNet(nn.Module):
             return self.norms[number](x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
         def forward(self, x: Any) -> Any:
-            made = self.gate(self.depth(self.wide(self.norm(0, x))))
-            x = x + self.shares[0] * self.narrow(made * self.scale(made.mean((2, 3), keepdim=True)))
+            mixed = self.gate(self.depth(self.wide(self.norm(0, x))))
+            x = x + self.shares[0] * self.narrow(mixed * self.scale(mixed.mean((2, 3), keepdim=True)))
             return x + self.shares[1] * self.down(self.gate(self.up(self.norm(1, x))))
 
     def __init__(self, width: int = 32) -> None:
@@ -356,9 +356,9 @@ class SpeechSynthesis(nn.Module):
             x = up(functional.leaky_relu(x, 0.1))
             total: Any = 0
             for block in level:
-                made = x
+                residual = x
                 for convolution in block:
-                    made = made + convolution(functional.leaky_relu(made, 0.1))
-                total = total + made
+                    residual = residual + convolution(functional.leaky_relu(residual, 0.1))
+                total = total + residual
             x = total / len(level)
         return torch.tanh(self.last(functional.leaky_relu(x)))

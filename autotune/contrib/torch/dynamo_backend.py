@@ -56,31 +56,31 @@ def tune_backend(
     return TunedGraph(graph, run)
 
 
-def run_options(given: Mapping[str, Any], effort: str) -> Options:
+def run_options(asked: Mapping[str, Any], effort: str) -> Options:
     """Return the options of a run.
 
     Raises:
         UsageError: for an option that is unknown or set by the backend, or a wrong value.
     """
     known = [field.name for field in fields(Options) if field.name not in SET_HERE]
-    for name in given:
+    for name in asked:
         if name not in known:
             near = did_you_mean(name, known)
             raise UsageError(f"options[{name!r}]: unknown; {near}choose one of {', '.join(known)}")
     try:
-        return Options(**{"effort": effort, **given})
+        return Options(**{"effort": effort, **asked})
     except UsageError:  # a budget, a precision to find: options that measure
-        return Options(**given)
+        return Options(**asked)
 
 
 def obstacle(inputs: Sequence[Any]) -> str:
     """Return why kernels cannot compute a graph of ``inputs``; empty if nothing is known to stand in their way."""
     import torch
 
-    tensors = [each for each in inputs if not isinstance(each, int | torch.SymInt)]
-    if any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in tensors):
+    tensors = [value for value in inputs if not isinstance(value, int | torch.SymInt)]
+    if any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in tensors):
         return "an input is neither a plain tensor nor a size"
-    if any(each.device.type != "cpu" or each.layout is not torch.strided for each in tensors):
+    if any(tensor.device.type != "cpu" or tensor.layout is not torch.strided for tensor in tensors):
         return "an input is not a dense tensor of the CPU"
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         return "an input or a weight requires gradients; call the module under torch.no_grad()"

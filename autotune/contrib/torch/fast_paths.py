@@ -34,8 +34,8 @@ def _attention(
     kept = None if mask is None else ~mask.to(torch.bool)
     if kept is not None and mask_type == KEYS:
         kept = kept.view(rows, 1, 1, length)
-    made = torch.nn.functional.scaled_dot_product_attention(query, key, value, kept)
-    return torch.nn.functional.linear(made.transpose(1, 2).reshape(rows, length, width), *outer)
+    mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value, kept)
+    return torch.nn.functional.linear(mixed.transpose(1, 2).reshape(rows, length, width), *outer)
 
 
 def _encoder_layer(src: torch.Tensor, embed_dim: int, num_heads: int, *arguments: Any) -> torch.Tensor:

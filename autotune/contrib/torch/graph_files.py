@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # optional, and slow to import
     from torch.fx import GraphModule, Node
 
 EXAMPLE = "example_value"
-"""Where Dynamo keeps a node's fake tensor."""
+"""Key under which Dynamo keeps a node's fake tensor."""
 
 KNOWN = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 """Packages whose functions are told by their names and the versions."""
@@ -63,8 +63,8 @@ def reduced_graph(graph: GraphModule, outputs: Sequence[int]) -> GraphModule:
     import torch
 
     new = torch.fx.Graph()
-    made: Any = new.graph_copy(graph.graph, {})
-    new.output(tuple(made[number] for number in outputs))
+    values: Any = new.graph_copy(graph.graph, {})
+    new.output(tuple(values[number] for number in outputs))
     new.eliminate_dead_code()
     return torch.fx.GraphModule(graph, new)
 
@@ -109,8 +109,8 @@ def _replace_items(node: Node, value: float) -> None:
 
     for item in [user for user in node.users if user.op == "call_method" and user.target == "item"]:
         for user in list(item.users):
-            user.args = map_arg(user.args, lambda each, item=item: value if each is item else each)
-            user.kwargs = map_arg(user.kwargs, lambda each, item=item: value if each is item else each)
+            user.args = map_arg(user.args, lambda operand, item=item: value if operand is item else operand)
+            user.kwargs = map_arg(user.kwargs, lambda operand, item=item: value if operand is item else operand)
         node.graph.erase_node(item)
 
 
@@ -149,7 +149,7 @@ class GraphFiles:
         import torch
 
         self._arguments = arguments
-        tensors = [number for number, each in enumerate(arguments) if isinstance(each, torch.Tensor)]
+        tensors = [number for number, value in enumerate(arguments) if isinstance(value, torch.Tensor)]
         self.inputs = {input_name(number): number for number in tensors if number not in weights}
         self._folder = private_folder(cache_folder() / FOLDER) / _key(graph, arguments, weights, options)
 
@@ -187,7 +187,7 @@ class GraphFiles:
         """Return ``shapes`` with every open size replaced by what ``size`` makes of it."""
         return {
             name: tuple(
-                size(each) if axis in axes[self.inputs[name]] else each for axis, each in enumerate(shapes[name])
+                size(extent) if axis in axes[self.inputs[name]] else extent for axis, extent in enumerate(shapes[name])
             )
             for name in shapes
         }
@@ -203,8 +203,8 @@ def _key(graph: GraphModule, arguments: Sequence[Any], weights: Sequence[int], o
 
     digest = hashlib.sha256()
     specs = [
-        (str(getattr(each, "dtype", "")), str(getattr(node.meta[EXAMPLE], "shape", "")))
-        for each, node in zip(arguments, placeholders(graph), strict=True)
+        (str(getattr(value, "dtype", "")), str(getattr(node.meta[EXAMPLE], "shape", "")))
+        for value, node in zip(arguments, placeholders(graph), strict=True)
     ]
     target = host_target(options.threads, options.isa).fingerprint
     parts = [specs, list(weights), repr(options), target, torch.__version__, installed(DISTRIBUTION)]

@@ -75,7 +75,7 @@ def export_module(module: torch.nn.Module, example_inputs: Any, options: Options
         expected = _tensors(module(*arguments, **keywords))
         program = torch.export.export(module, arguments, keywords, strict=False)
         sizes = _sizes(program, _tensors((arguments, keywords)), options)
-        if any(len(each) > 1 for _, axes in sizes for each in axes):
+        if any(len(extents) > 1 for _, axes in sizes for extents in axes):
             arguments, keywords, shapes = _resized(module, arguments, keywords, sizes)
             expected = _tensors(module(*arguments, **keywords))
             program = torch.export.export(module, arguments, keywords, dynamic_shapes=shapes, strict=False)
@@ -84,8 +84,8 @@ def export_module(module: torch.nn.Module, example_inputs: Any, options: Options
     with tempfile.TemporaryDirectory(prefix="tune-torch-") as temporary:
         draft = Path(temporary) / f"{name}.onnx"
         with _explained(name), quiet():
-            found = write_onnx(program, draft)(*arguments, **keywords)
-        if not all(agree(numpy_of(one), numpy_of(two)) for one, two in zip(found, expected, strict=True)):
+            exported = write_onnx(program, draft)(*arguments, **keywords)
+        if not all(agree(numpy_of(one), numpy_of(two)) for one, two in zip(exported, expected, strict=True)):
             raise VerificationError(
                 f"{name}: ONNX Runtime gives other outputs for the exported model; report the module"
             )
@@ -145,16 +145,16 @@ def tensor_of(array: NDArray[Any]) -> torch.Tensor:
 def quiet() -> Iterator[None]:
     """Keep the exporter's remarks about its own deprecations and optional packages from the user."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
-    levels = [each.level for each in loggers]
+    levels = [exporter.level for exporter in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for each in loggers:
-            each.setLevel(logging.ERROR)
+        for exporter in loggers:
+            exporter.setLevel(logging.ERROR)
         try:
             yield
         finally:
-            for each, level in zip(loggers, levels, strict=True):
-                each.setLevel(level)
+            for exporter, level in zip(loggers, levels, strict=True):
+                exporter.setLevel(level)
 
 
 def reason_of(error: BaseException) -> str:
@@ -166,8 +166,8 @@ def reason_of(error: BaseException) -> str:
 
 def prune(folder: Path) -> None:
     """Remove the folders in ``folder`` that were not used for longest, beyond ``KEPT``."""
-    found = sorted((entry.stat().st_mtime_ns, entry) for entry in folder.iterdir() if entry.is_dir())
-    for _, old in found[:-KEPT]:
+    entries = sorted((entry.stat().st_mtime_ns, entry) for entry in folder.iterdir() if entry.is_dir())
+    for _, old in entries[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -207,18 +207,18 @@ def _sizes(program: ExportedProgram, examples: Sequence[torch.Tensor], options: 
         UsageError: for an unknown input, or a shape of another rank.
     """
     names = [spec.arg.name for spec in program.graph_signature.input_specs if _is_tensor_input(spec)]
-    found: Sizes = [(example, [[size] for size in example.shape]) for example in examples]
+    sizes: Sizes = [(example, [[size] for size in example.shape]) for example in examples]
     wanted: Iterable[Mapping[str, Sequence[int]]] = options.shapes or (options.inputs,)
     for name, shape in ((name, shape) for shapes in wanted for name, shape in shapes.items()):
         if name not in names:
             raise UsageError(f"--input {name}: the module has no such input; {did_you_mean(name, names)}it has {names}")
-        axes = found[names.index(name)][1]
+        axes = sizes[names.index(name)][1]
         if len(axes) != len(shape):
             raise UsageError(f"--input {name}: {len(shape)} sizes, and its example has {len(axes)}; give as many")
-        for sizes, size in zip(axes, shape, strict=True):
-            if size not in sizes:
-                sizes.append(size)
-    return found
+        for extents, size in zip(axes, shape, strict=True):
+            if size not in extents:
+                extents.append(size)
+    return sizes
 
 
 def _is_tensor_input(spec: Any) -> bool:
@@ -234,11 +234,11 @@ def _resized(
     import torch
     from torch.utils import _pytree as pytree
 
-    grown = {id(tensor): grown_to(tensor, [max(each) for each in axes]) for tensor, axes in sizes}
+    grown = {id(tensor): grown_to(tensor, [max(extents) for extents in axes]) for tensor, axes in sizes}
     arguments, keywords = pytree.tree_map(lambda leaf: grown.get(id(leaf), leaf), (arguments, keywords))
     shapes = torch.export.ShapesCollection()
     for tensor, axes in sizes:
-        shapes[grown[id(tensor)]] = [torch.export.Dim.AUTO if len(each) > 1 else None for each in axes]
+        shapes[grown[id(tensor)]] = [torch.export.Dim.AUTO if len(extents) > 1 else None for extents in axes]
     return arguments, keywords, shapes.dynamic_shapes(module, arguments, keywords)
 
 

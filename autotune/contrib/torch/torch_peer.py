@@ -35,12 +35,14 @@ def load_compiled(work: Work) -> Engine:
     def run() -> list[Any]:
         with torch.no_grad():
             arguments, keywords = _arguments(program, work)
-            made = module(*arguments, **keywords)
-        leaves = torch.utils._pytree.tree_leaves(made)
+            answer = module(*arguments, **keywords)
+        leaves = torch.utils._pytree.tree_leaves(answer)
         return [numpy_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
     run()  # compiles it
-    types = {str(each.dtype).removeprefix("torch.") for each in program.state_dict.values() if each.is_floating_point()}
+    types = {
+        str(tensor.dtype).removeprefix("torch.") for tensor in program.state_dict.values() if tensor.is_floating_point()
+    }
     precision = "+".join(sorted({"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(t, t) for t in types))
     return Engine(torch.__version__, precision or "fp32", run)
 

@@ -123,13 +123,13 @@ class _Weight:
 
     def is_in(self, arguments: Sequence[Any]) -> bool:
         """Whether the argument is this very tensor, unchanged."""
-        found = arguments[self.number]
-        return self.reference() is found and self.version == _version(found)
+        tensor = arguments[self.number]
+        return self.reference() is tensor and self.version == _version(tensor)
 
     def is_current(self) -> bool:
         """Whether the tensor still exists, unchanged."""
-        found = self.reference()
-        return found is not None and self.version == _version(found)
+        tensor = self.reference()
+        return tensor is not None and self.version == _version(tensor)
 
 
 _Constant = _Number | _Weight
@@ -165,17 +165,17 @@ class _BoundGraph:
         if session is None:
             return self._graph(*arguments)
         try:
-            made = self._run(session, arguments)
+            computed = self._run(session, arguments)
         except UsageError:  # sizes that the artifact does not serve
             return self._grown(arguments)
-        return made if self._rest is None else _merged(made, self._own, self._rest(*arguments), self._left)
+        return computed if self._rest is None else _merged(computed, self._own, self._rest(*arguments), self._left)
 
     def first(self, arguments: Sequence[Any]) -> tuple[Any, str]:
         """Return PyTorch's answer, and why the graph must stay there; build the artifact if nothing is in its way."""
         import torch
 
-        probe = [_plain(each) for each in arguments]
-        before, state = [_version(each) for each in probe], torch.get_rng_state()
+        probe = [_plain(value) for value in arguments]
+        before, state = [_version(value) for value in probe], torch.get_rng_state()
         with torch.inference_mode(False), torch.no_grad():
             answer = self._graph(*probe)
         changed = [number for number, version in enumerate(before) if _version(probe[number]) != version]
@@ -194,11 +194,11 @@ class _BoundGraph:
         """Find the outputs that kernels compute, and those that are left to PyTorch."""
         import torch
 
-        taken = {each.untyped_storage().data_ptr() for each in arguments if isinstance(each, torch.Tensor)} - {0}
+        taken = {value.untyped_storage().data_ptr() for value in arguments if isinstance(value, torch.Tensor)} - {0}
         self._own = [
             number
-            for number, each in enumerate(answer)
-            if isinstance(each, torch.Tensor) and each.untyped_storage().data_ptr() not in taken
+            for number, value in enumerate(answer)
+            if isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() not in taken
         ]
         self._left = [number for number in range(len(answer)) if number not in self._own]
         self._rest = reduced_graph(self._graph, self._left) if self._left else None
@@ -212,11 +212,11 @@ class _BoundGraph:
         try:
             with torch.inference_mode(False), torch.no_grad(), third_party():
                 session = self._opened(arguments)
-                made = self._run(session, arguments)
+                computed = self._run(session, arguments)
         except (AutotuneError, ThirdPartyError) as error:
             logger.warning(STAYS, error if isinstance(error, AutotuneError) else reason_of(error))
             return
-        if all(agree(numpy_of(one), numpy_of(two)) for one, two in zip(made, expected, strict=True)):
+        if all(agree(numpy_of(one), numpy_of(two)) for one, two in zip(computed, expected, strict=True)):
             self._session = session
         else:
             logger.warning(STAYS, "the artifact's outputs differ from PyTorch's")
@@ -284,7 +284,7 @@ class _BoundGraph:
         with self._lock:
             if not self._refused:
                 before = self._session
-                self._attempt([_plain(each) for each in arguments], [answer[number] for number in self._own])
+                self._attempt([_plain(value) for value in arguments], [answer[number] for number in self._own])
                 self._refused = self._session is before
         return answer
 

@@ -55,28 +55,26 @@ def open_interface(
 def wider_shapes(
     model: onnx.ModelProto, inputs: Sequence[Sequence[tuple[str, tuple[int, ...], str]]]
 ) -> dict[str, tuple[int, ...]] | None:
-    """The last set's shapes, where sizes that the model leaves open and no set varies are doubled.
+    """The last set's shapes, where sizes that the model leaves open and no set varies are multiplied.
 
-    None if the sets vary all that is open, or if there are inputs that the model does not have.
+    The first symbol is doubled, the second tripled, and so on, so that an output shows which of them it follows. None
+    if the sets vary all that is open, or if there are inputs that the model does not have.
 
     Args:
         inputs: as for ``open_interface``.
     """
-    open_axes = {
-        (value.name, axis)
-        for value in true_inputs(model.graph)
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
-        if not is_known(dim)
-    }
-    wider = {
-        name: tuple(
-            size * (1 + ((name, axis) in open_axes and len({each[index][1][axis] for each in inputs}) == 1))
-            for axis, size in enumerate(shape)
-        )
-        for index, (name, shape, _) in enumerate(inputs[-1])
-    }
-    same = wider == {name: shape for name, shape, _ in inputs[-1]}
-    return None if same or {*wider} - {value.name for value in true_inputs(model.graph)} else wider
+    names, values = _dim_names(model), true_inputs(model.graph)
+    if {name for name, _, _ in inputs[-1]} - {value.name for value in values}:
+        return None
+    factors: dict[str, int] = {}
+    wider = {name: list(shape) for name, shape, _ in inputs[-1]}
+    for value in values:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            sizes = {shape[axis] for specs in inputs for name, shape, _ in specs if name == value.name}
+            if not is_known(dim) and len(sizes) == 1:
+                symbol = names.get((value.name, axis), f"{value.name}_{axis}")
+                wider[value.name][axis] *= factors.setdefault(symbol, 2 + len(factors))
+    return {name: tuple(shape) for name, shape in wider.items()} if factors else None
 
 
 def _named_noise(

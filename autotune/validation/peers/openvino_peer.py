@@ -38,7 +38,7 @@ def _compiled_by_openvino(work: Work, settings: Mapping[str, Any]) -> Engine:
     compiled = openvino.Core().compile_model(work.model, "CPU", settings)
     request = compiled.create_infer_request()
     info = [operator.get_rt_info() for operator in compiled.get_runtime_model().get_ops()]
-    layers = [(str(each["layerType"].astype(str)), str(each["runtimePrecision"].astype(str))) for each in info]
+    layers = [(str(layer["layerType"].astype(str)), str(layer["runtimePrecision"].astype(str))) for layer in info]
     precision = openvino_precision(layers, compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     version = openvino.__version__.partition("-")[0]
 
@@ -63,8 +63,8 @@ def openvino_precision(layers: Iterable[tuple[str, str]], floats: str) -> str:
             converts data at the borders of a model is in fp32 whatever the others are.
         floats: the precision of its floating point numbers, for a model without such layers.
     """
-    found = {precision for kind, precision in layers if kind in MULTIPLYING} or {floats}
-    return "+".join(sorted({PRECISIONS.get(precision, precision) for precision in found}))
+    used = {precision for kind, precision in layers if kind in MULTIPLYING} or {floats}
+    return "+".join(sorted({PRECISIONS.get(precision, precision) for precision in used}))
 
 
 OPENVINO = Peer(

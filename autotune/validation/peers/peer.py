@@ -1,4 +1,4 @@
-"""What an engine has to offer to be compared with (``tune bench --against``)."""
+"""The interface of engines that artifacts are compared with (``tune bench --against``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSTALL = "pip install 'tune-compiler[bench]'"
 
 @dataclass(frozen=True)
 class Work:
-    """What an engine is to run.
+    """The model and inputs that an engine runs.
 
     Attributes:
         folder: holds ``model.onnx`` with its shapes fixed, for engines that read ONNX.

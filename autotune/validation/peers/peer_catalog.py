@@ -30,7 +30,7 @@ bf16 where the CPU has instructions for it. ``onnxruntime-best`` is the fastest 
 @cache
 def peer_places() -> Mapping[str, str]:
     """Return name → ``module:object`` of every known peer."""
-    others = {each.name: each.value for each in entry_points(group=GROUP)}
+    others = {entry.name: entry.value for entry in entry_points(group=GROUP)}
     return {**others, **declared(GROUP), **ALWAYS}
 
 
@@ -46,16 +46,16 @@ def peer(name: str) -> Peer:
         raise InstallError(f"--against {name}: is in an extra that is not installed; run: {install(PEERS[name])}")
     place = choose("--against", name, {**dict.fromkeys(PEERS, ""), **places})
     try:
-        found = pkgutil.resolve_name(place)
+        named = pkgutil.resolve_name(place)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
             f"--against {name}: {place} cannot be imported ({error}); install its distribution again"
         ) from error
-    if not isinstance(found, Peer):
+    if not isinstance(named, Peer):
         raise UsageError(
-            f"--against {name}: {place} is a {type(found).__name__}, not a Peer; name one in its entry point"
+            f"--against {name}: {place} is a {type(named).__name__}, not a Peer; name one in its entry point"
         )
-    return found
+    return named
 
 
 def loader(way: str) -> Loader:
@@ -64,9 +64,9 @@ def loader(way: str) -> Loader:
     Raises:
         UsageError: if there is none.
     """
-    for name in sorted(peer_places(), key=lambda each: each not in ALWAYS):
-        found = peer(name)
-        ways = {**found.clients, **found.ways}
+    for name in sorted(peer_places(), key=lambda known: known not in ALWAYS):
+        engine = peer(name)
+        ways = {**engine.clients, **engine.ways}
         if way in ways:
             return ways[way]
     raise UsageError(f"no engine has a way called {way}; choose one of {', '.join(sorted(peer_places()))}")

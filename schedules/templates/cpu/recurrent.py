@@ -82,7 +82,7 @@ def _groups_of(chunks: int, groups: int) -> tuple[int, int]:
 BACKWARDS = " backwards"
 
 BYTES = "lstm8"
-"""What the attribute of a kernel with R in int8 begins with."""
+"""First word of the attribute of a kernel with R in int8."""
 
 BYTE_AXES = ("chunk", "k/4", "vector", "lane", "k%4")
 """Axes of R in int8."""

@@ -78,6 +78,23 @@ def test_a_call_is_cut_where_latencies_promise_much_less_time(built, spied, late
     assert seen == 2 * parts
 
 
+@pytest.mark.parametrize("latency_ms", [None, 1.0])
+def test_the_way_of_a_call_is_found_in_few_steps(built, monkeypatch, latency_ms):
+    executor = MultiShapeExecutor(read_composite(built.artifact), None)
+    spec = executor._parts[0].inputs[0]
+    sizes = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233)  # every rest can be cut in many ways
+    executor._parts = [
+        replace(executor._parts[0], inputs=(replace(spec, shape=(size, 24)),), live=None, latency_ms=latency_ms)
+        for size in sizes
+    ]
+    executor._timed = latency_ms is not None
+    asked, larger = [], executor._larger
+    monkeypatch.setattr(executor, "_larger", lambda sizes: asked.append(sizes) or larger(sizes))
+    way = executor._way({"batch": 609})
+    assert way.symbol == "batch"
+    assert len(asked) < 1000
+
+
 @pytest.mark.parametrize("array", [np.zeros((3, 25), np.float32), np.zeros((24,), np.float32)])
 def test_what_does_not_fit_the_model_is_refused(executor, array):
     with pytest.raises(UsageError, match=r"no set of shapes for rows .*; there are: rows 1x24; rows 8x24; add --input"):

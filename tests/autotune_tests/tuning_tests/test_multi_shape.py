@@ -296,6 +296,17 @@ def test_the_model_for_other_sizes_is_checked_when_it_is_needed(sizes, tmp_path,
         session.run(None, image(20, 20))
 
 
+def test_weights_beside_the_model_are_in_the_model_for_other_sizes(built, sizes, tmp_path):
+    outside = tmp_path / "outside.onnx"
+    onnx.save(onnx.load(sizes[0]), outside, save_as_external_data=True, size_threshold=0, location="outside.data")
+    options = Options(out=tmp_path / "o.tuned", log=tmp_path / "t.db", threads=1, trials=4, shapes=SIZES)
+    with pytest.MonkeyPatch.context() as patch:
+        fake_device(patch)
+        result = tuning.tune(outside, options)
+    (tmp_path / "outside.data").unlink()
+    assert agrees(sizes[0], autotune.InferenceSession(result.artifact), image(20, 20))
+
+
 def test_without_a_fallback_another_resolution_is_refused(built, sizes, tmp_path):
     _, result = built("tiny_open_size", SIZES, fallback="none", out=tmp_path / "s.tuned")
     assert not (result.artifact / MODEL).exists()

@@ -28,11 +28,11 @@ def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
     for.
     """
     q, scale, zero, bias, *states, alive = (inputs[place] for place in (0, 1, 2, 9, 10, 11, 12))
-    weights = [[fixed(each) for each in inputs[first : first + 3]] for first in (3, 6)]
+    weights = [[fixed(value) for value in inputs[first : first + 3]] for first in (3, 6)]
     if not attrs["tvm_custom"][BY_HAND] or wanted_type(attrs) != "uint8":
         attrs["tvm_custom"]["kind"] = "LSTM"
         x = relax.op.subtract(relax.op.astype(q, "float32"), relax.op.astype(zero, "float32"))
-        numbers = [relax.const(_numbers(*each)) for each in weights]
+        numbers = [relax.const(_numbers(*weight)) for weight in weights]
         return recurrent(bb, [bb.emit(relax.op.multiply(x, scale)), *numbers, bias, None, *states], attrs, opset)
     steps, batch, width = (int(extent) for extent in q.ty.shape)  # type: ignore[union-attr]
     count, units, rows = weights[1][0].shape
@@ -42,7 +42,7 @@ def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
     outs = []
     for index in range(count):
         backwards = direction == "reverse" or index == 1
-        own, scales, zeros = (_by_column(each, index, rows) for each in weights[0])
+        own, scales, zeros = (_by_column(array, index, rows) for array in weights[0])
         product = matmul_integer(bb, [flat, relax.const(own), zero, relax.const(zeros[0]), None], attrs, opset)
         hidden = own.shape[1] // 4
         factor = bb.emit(relax.op.multiply(scale, relax.const(scales[0])))
@@ -53,18 +53,18 @@ def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
         if alive is not None:
             closed = relax.const(np.float32(-CLOSED))
             gates = bb.emit(relax.op.where(relax.op.reshape(alive, (steps * batch, 1)), gates, closed))
-        given = [bb.emit(relax.op.reshape(gates, shape))]
-        recurrence, scales, zeros = (_by_column(each, index, rows) for each in weights[1])
+        operands = [bb.emit(relax.op.reshape(gates, shape))]
+        recurrence, scales, zeros = (_by_column(array, index, rows) for array in weights[1])
         form = ByteWeight.of(np.pad(recurrence, ((0, hidden - units), (0, 0))), zeros[0], 1)
         sums = np.stack([form.values.sum(0, dtype=np.int64), form.zero][: 1 + form.zero.any()]).astype(np.int32)
         panels = form.values.reshape(hidden // 4, 4, *shape[2:]).transpose(2, 0, 3, 4, 1)
         arrays = (np.ascontiguousarray(panels), scales.reshape(shape[2:]), sums.reshape(-1, *shape[2:]))
-        given += [relax.const(each) for each in arrays]
-        given += [state_of(bb, each, index, (batch, units), hidden) for each in states]
+        operands += [relax.const(array) for array in arrays]
+        operands += [state_of(bb, state, index, (batch, units), hidden) for state in states]
         func = byte_lstm_steps(steps, batch, hidden, backwards, shifted=len(sums) > 1)
         kernel = bb.add_func(func.without_attr("global_symbol"), "byte_lstm_steps")
-        made = relax.TensorType((2, steps + 1, batch, hidden), "float32")
-        outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made)), backwards))
+        shape_of_states = relax.TensorType((2, steps + 1, batch, hidden), "float32")
+        outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(operands), shape_of_states)), backwards))
     return results_of(bb, outs, (steps, batch, units), 2)
 
 

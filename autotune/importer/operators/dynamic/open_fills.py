@@ -17,7 +17,7 @@ FILLED = 4096
 
 @handles("Expand")
 def expand(at: OpenNode) -> Made | None:
-    """To sizes of which one may be open."""
+    """Expand to sizes of which one may be open."""
     node, e, size, wanted = at.node, at.e, at.open(0), at.numbers(1)
     if wanted is None:
         return None

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from onnx import helper
 
-from autotune.importer.onnx_model.open_axes import open_interface
+from autotune.importer.onnx_model.open_axes import open_interface, wider_shapes
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
@@ -42,3 +42,24 @@ def test_of_sizes_that_grow_alike_an_output_follows_the_equal_one():
     specs = [[("x", (n, 16 * n), "float32")] for n in (1, 2)]
     found = open_interface(model, specs, [[("y", (n, 16 * n), "float32")] for n in (1, 2)])
     assert found.outputs[0].shape == ("batch", "length")
+
+
+def test_sizes_that_no_set_varies_are_told_apart_by_one_more_set():
+    shape = ("batch", "length", 6)
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", shape), value("m", shape[:2])], ["y"])
+    specs = [[("x", (1, 128, 6), "float32"), ("m", (1, 128), "int64")]]
+    wider = wider_shapes(model, specs)
+    assert wider == {"x": (2, 384, 6), "m": (2, 384)}
+    more = [("x", wider["x"], "float32"), ("m", wider["m"], "int64")]
+    found = open_interface(model, [*specs, more], [[("y", (1, 256), "float32")], [("y", (2, 768), "float32")]])
+    assert found.outputs[0].shape == ("batch", "length")
+    assert found.output_shape(0, (2, 768), {"batch": 1, "length": 100}) == (1, 200)
+
+
+def test_there_is_no_wider_set_of_what_all_sets_vary_or_the_model_lacks():
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", ("batch", 6))], ["y"])
+    assert wider_shapes(model, [[("x", (batch, 6), "float32")] for batch in (1, 8)]) is None
+    noise = ("tune.noise/normal/x", (1, 6), "float32")
+    assert wider_shapes(model, [[("x", (1, 6), "float32"), noise]]) is None
+    fixed = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (1, 6))], ["y"])
+    assert wider_shapes(fixed, [[("x", (1, 6), "float32")]]) is None

@@ -1,4 +1,4 @@
-"""What is known of Relax expressions, and ``main`` built again."""
+"""Facts about Relax expressions, and ``main`` built again."""
 
 import numpy as np
 import pytest

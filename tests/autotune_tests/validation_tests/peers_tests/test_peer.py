@@ -1,4 +1,4 @@
-"""What an engine is to run, as it lies in a folder."""
+"""The work of an engine, read from a folder."""
 
 from __future__ import annotations
 

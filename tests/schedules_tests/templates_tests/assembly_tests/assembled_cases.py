@@ -40,7 +40,7 @@ class Case(Protocol):
         """The normalised function."""
 
     def expected(self, *arrays: Array) -> Array:
-        """By NumPy in double precision."""
+        """Return the result, computed by NumPy in double precision."""
 
 
 @dataclass(frozen=True)

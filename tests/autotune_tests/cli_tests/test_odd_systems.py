@@ -85,6 +85,8 @@ def kept(tiny, tmp_path_factory):
 @pytest.mark.parametrize("what", MOUNTS)
 def test_a_session_and_a_build_where_something_is_missing(kept, what):
     python = sys.executable
+    if what == "no temporary folder" and any(Path(python).is_relative_to(hidden) for hidden in ("/tmp", "/var/tmp")):
+        pytest.skip("this Python lies in the folder that the test hides")
     session = check(run([python, "-c", SESSION, kept / "tiny.tuned"], MOUNTS[what]))
     expected = "refused" if what == "no /proc" else "ran 2"
     assert session.stdout.startswith(expected), session.stderr

@@ -121,7 +121,7 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
             "num_input_channels": 7,
             "context_length": 512,
             "patch_length": 16,
-            "patch_stride": 8,
+            "patch_stride": 16,
             "d_model": 128,
             "num_attention_heads": 16,
             "ffn_dim": 256,

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from autotune.importer.onnx_model.graph_walk import subgraphs, walk_graphs, walk_nodes
+from autotune.importer.onnx_model.graph_walk import Names, subgraphs, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
 from schedules.vocabulary.errors import ModelError
 
@@ -31,6 +31,7 @@ def mend(model: ModelProto, name: str) -> None:
     - A graph has a name, and ``ai.onnx`` is written as the empty domain, which it is.
     - Of several initialisers with one name the last stays, as in ONNX Runtime; one without a name is dropped.
     - A model of no standard operators says by which version its functions and what replaces its nodes are read.
+    - The axes of an ``Unsqueeze`` are a vector, where they are one number.
     - ``ZipMap``, which puts a dictionary around every row, is left out: its output is the tensor of the rows.
 
     Args:
@@ -47,6 +48,7 @@ def mend(model: ModelProto, name: str) -> None:
         for node in walk_nodes(nodes):
             if node.domain and node.domain in STANDARD_DOMAINS:
                 node.domain = ""
+    _make_axes_vectors(model)
     if all(opset.domain not in STANDARD_DOMAINS for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid("", OPSET))
     for node in model.graph.node:
@@ -55,6 +57,30 @@ def mend(model: ModelProto, name: str) -> None:
     _sort_graph(model.graph, frozenset(), name)
     for function in model.functions:
         _sort(function.node, frozenset(function.input), name)
+
+
+def _make_axes_vectors(model: ModelProto) -> None:
+    """Give every ``Unsqueeze`` whose axes are a constant of no dimension a vector of its own."""
+    graphs = list(walk_graphs(model))
+    lists = [*(graph.node for graph in graphs), *(function.node for function in model.functions)]
+    tensors = {tensor.name: tensor for graph in graphs for tensor in graph.initializer}
+    for constant in (node for nodes in lists for node in nodes if node.op_type == "Constant"):
+        for attribute in constant.attribute:
+            if attribute.name == "value":
+                tensors[constant.output[0]] = attribute.t
+            elif attribute.name == "value_int":
+                tensors[constant.output[0]] = helper.make_tensor("", TensorProto.INT64, [], [attribute.i])
+    names = Names(model.graph)
+    for nodes in lists:
+        for index in reversed(range(len(nodes))):
+            node = nodes[index]
+            axes = tensors.get(node.input[1]) if node.op_type == "Unsqueeze" and len(node.input) > 1 else None
+            if axes is not None and not axes.dims:
+                vector = TensorProto()
+                vector.CopyFrom(axes)
+                vector.dims.append(1)
+                node.input[1] = names.new(f"{node.input[1]}/vector")
+                nodes.insert(index, helper.make_node("Constant", [], [node.input[1]], value=vector))
 
 
 def _leave_out(node: NodeProto, graph: GraphProto, name: str) -> None:

@@ -9,6 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.graph_walk import name_nodes
 from autotune.importer.onnx_model.mend import mend, outer_reads
+from autotune.importer.program import import_program, simplify
+from schedules.target import Target
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import FLOAT, model_of, value, written
 
@@ -114,6 +116,25 @@ def test_nodes_in_order_keep_it():
     model = model_of(nodes, [value("x", (1, 3))], ["y"])
     mend(model, "m")
     assert list(model.graph.node) == nodes
+
+
+@pytest.mark.parametrize("spelt", ["initialiser", "constant", "integer", "shared"])
+def test_axes_of_one_number_are_a_vector(spelt, tmp_path):
+    """ONNX Runtime takes them; jax2onnx writes them."""
+    axis = numpy_helper.from_array(np.int64(1), "axis")
+    constants = {
+        "constant": [helper.make_node("Constant", [], ["axis"], value=axis)],
+        "integer": [helper.make_node("Constant", [], ["axis"], value_int=1)],
+    }.get(spelt, [])
+    nodes = [helper.make_node("Unsqueeze", ["x", "axis"], ["u"]), helper.make_node("Unsqueeze", ["u", "axis"], ["y"])]
+    if spelt == "shared":  # the scalar is read as one too
+        nodes += [helper.make_node("Gather", ["x", "axis"], ["z"], axis=1)]
+    model = model_of([*constants, *nodes], [value("x", (1, 3))], ["y", "z"] if spelt == "shared" else ["y"])
+    if not constants:
+        model.graph.initializer.append(axis)
+    loaded = load_model(written(model, tmp_path))
+    np.testing.assert_array_equal(run(loaded), run(model))
+    assert import_program(simplify(loaded), Target.cpu("znver3", 1)).outputs[0].shape == (1, 1, 1, 3)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 import onnx
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto
 
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import walk_nodes
+from autotune.importer.onnx_model.mend import name_own_domain
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import (
+    MICROSOFT,
     OWN_DOMAIN,
     STANDARD_DOMAINS,
     infer_shapes,
@@ -23,7 +25,7 @@ from autotune.importer.onnx_model.shapes import (
 )
 from autotune.importer.rewriting.emit import Node
 from autotune.importer.rewriting.folding import fold
-from autotune.importer.rewriting.registry import MICROSOFT, STRAYS, replacement, rewrite_of
+from autotune.importer.rewriting.registry import STRAYS, replacement, rewrite_of
 from schedules.vocabulary.errors import ModelError, UnsupportedError
 
 
@@ -41,8 +43,8 @@ def set_strays_apart(model: ModelProto) -> None:
     strays = [n for n in walk_nodes(model.graph.node) if n.domain in STANDARD_DOMAINS and is_expandable(n, opset)]
     for node in strays:
         node.domain = MICROSOFT
-    if strays and all(opset.domain != MICROSOFT for opset in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+    if strays:
+        name_own_domain(model)
 
 
 def expand_foreign(model: ModelProto, inputs: Collection[str] = (), keep: bool = False) -> bool:

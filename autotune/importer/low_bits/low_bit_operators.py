@@ -16,9 +16,9 @@ from tvm import relax, te, tirx
 from tvm.ir import StringImm
 
 from autotune.importer.low_bits.low_bit_packing import Array, LowBits, unpacked
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN
+from autotune.importer.onnx_model.shapes import MICROSOFT, OWN_DOMAIN
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
-from autotune.importer.rewriting.registry import MICROSOFT, Inputs, converts, rewrites
+from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import sizes_of
 from schedules.vocabulary.errors import ModelError
 

@@ -10,7 +10,7 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.onnx_model.graph_walk import Names, subgraphs, walk_graphs, walk_nodes
-from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
+from autotune.importer.onnx_model.shapes import MICROSOFT, STANDARD_DOMAINS
 from schedules.vocabulary.errors import ModelError
 
 ADVICE = "export the model again"
@@ -31,6 +31,7 @@ def mend(model: ModelProto, name: str) -> None:
     - A graph has a name, and ``ai.onnx`` is written as the empty domain, which it is.
     - Of several initialisers with one name the last stays, as in ONNX Runtime; one without a name is dropped.
     - A model of no standard operators says by which version its functions and what replaces its nodes are read.
+    - A model with ONNX Runtime's own operators says so, which ONNX Runtime does not need.
     - The axes of an ``Unsqueeze`` are a vector, where they are one number.
     - ``ZipMap``, which puts a dictionary around every row, is left out: its output is the tensor of the rows.
 
@@ -49,6 +50,8 @@ def mend(model: ModelProto, name: str) -> None:
             if node.domain and node.domain in STANDARD_DOMAINS:
                 node.domain = ""
     _make_axes_vectors(model)
+    if any(node.domain == MICROSOFT for node in walk_nodes(model.graph.node)):
+        name_own_domain(model)
     if all(opset.domain not in STANDARD_DOMAINS for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid("", OPSET))
     for node in model.graph.node:
@@ -57,6 +60,12 @@ def mend(model: ModelProto, name: str) -> None:
     _sort_graph(model.graph, frozenset(), name)
     for function in model.functions:
         _sort(function.node, frozenset(function.input), name)
+
+
+def name_own_domain(model: ModelProto) -> None:
+    """Give ``model`` the version of ONNX Runtime's own operators, in place, unless it has one."""
+    if all(opset.domain != MICROSOFT for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
 
 def _make_axes_vectors(model: ModelProto) -> None:

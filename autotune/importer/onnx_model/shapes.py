@@ -19,6 +19,8 @@ MAX_TENSOR_BYTES = 4 << 30
 measured."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+MICROSOFT = "com.microsoft"
+"""Domain of ONNX Runtime's own operators."""
 WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
 """What ONNX's inference says where a declared shape is not the one that follows from the inputs."""
 

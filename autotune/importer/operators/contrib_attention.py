@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN
+from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, MICROSOFT, OWN_DOMAIN
 from autotune.importer.rewriting.emit import Emit, Node
-from autotune.importer.rewriting.registry import MICROSOFT, rewrites
+from autotune.importer.rewriting.registry import rewrites
 
 INT32 = TensorProto.INT32
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.onnx_model.shapes import BYTE_LSTM, OWN_DOMAIN
+from autotune.importer.onnx_model.shapes import BYTE_LSTM, MICROSOFT, OWN_DOMAIN
 from autotune.importer.operators.elementwise_ops import gelu_of
 from autotune.importer.operators.moving import pad
 from autotune.importer.operators.quantised import GEOMETRY
 from autotune.importer.operators.recurrent_ops import LENGTHS, all_whole, cut_off, in_one_kernel, one_way, reads_cells
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
-from autotune.importer.rewriting.registry import MICROSOFT, rewrites
+from autotune.importer.rewriting.registry import rewrites
 
 PADS_AS_INPUT, QUANTISES, SAMPLES_GRIDS = 11, 11, 16
 """Opsets from which ``Pad`` has its pads and its value as inputs, and ``DynamicQuantizeLinear`` and ``GridSample``
@@ -229,6 +229,13 @@ def triangle(node: Node, e: Emit) -> list[str] | None:
 def expand_dims(node: Node, e: Emit) -> list[str] | None:
     """Insert an axis of length 1 at a constant place."""
     return [e.unsqueeze(node.input(0), int(node.constant(1, "axis").reshape(-1)[0]))]
+
+
+@rewrites("Range", domain=MICROSOFT)
+def numbers(node: Node, e: Emit) -> list[str] | None:
+    """Count like ONNX's operator, by one where no step is given; bounds may be vectors of one number."""
+    step = e.reshape(node.input(2)) if node.input(2) else e.like(1)
+    return [e.op("Range", e.reshape(node.input(0)), e.reshape(node.input(1)), step)]
 
 
 @rewrites("CDist", domain=MICROSOFT)

@@ -32,9 +32,6 @@ OPAQUE_PATTERN = 8
 BY_HAND = "by hand"
 """Key in a converter's attributes (``tvm_custom``) that says whether the target has kernels scheduled by hand."""
 
-MICROSOFT = "com.microsoft"
-"""Domain of ONNX Runtime's own operators."""
-
 STRAYS = frozenset({"GroupNormalization", "LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators in ONNX's domain that ONNX's checker refuses: those that ONNX Runtime writes there itself, and opset 18's
 ``GroupNormalization``, which ONNX withdrew and ONNX Runtime runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotune.importer.operators.dynamic.lengths import Length
 from autotune.importer.operators.dynamic.open_sizes import Made, Open, OpenNode
 from autotune.importer.operators.dynamic.regions import regions_of
 from autotune.importer.rewriting.registry import handles
@@ -11,14 +12,32 @@ from autotune.importer.rewriting.registry import handles
 
 @handles("Pad")
 def pad(at: OpenNode) -> Made | None:
-    """Pad other axes than the open one."""
-    node, size, rank = at.node, at.open(0), len(at.node.shape(0))
-    pads, axes = node.array(1), node.array(3) if node.input(3) else np.arange(rank)
-    if size is None or not at.only(0) or pads is None or axes is None:
+    """Pad by known numbers. Along one axis the length, or the number of elements behind it, may be open."""
+    node, e, size, rank = at.node, at.e, at.open(0), len(at.node.shape(0))
+    pads, axes = at.numbers(1), node.array(3) if node.input(3) else np.arange(rank)
+    if not at.only(0) or pads is None or axes is None:
         return None
-    padded = {int(axis) % rank for axis, each in zip(np.tile(axes, 2), pads.reshape(-1), strict=True) if each}
-    given = [str(name) for name in node.proto.input]
-    return None if size.axis in padded else [(at.e.op("Pad", *given, mode=node.attr("mode", "constant")), size)]
+    sides = [Length(0, 0)] * (2 * rank)
+    for place, side in zip((*(axes.reshape(-1) % rank), *(axes.reshape(-1) % rank + rank)), pads, strict=True):
+        sides[int(place)] = side
+    x, left, mode = node.input(0), size, node.attr("mode", "constant")
+    moved = {place % rank for place, side in enumerate(sides) if not side.is_known}
+    if size is not None and any(side.most for side in sides[size.axis :: rank]):
+        moved.add(size.axis)
+    if moved:
+        axis = min(moved)
+        begin, end = sides[axis], sides[axis + rank]
+        fill = node.array(2) if node.input(2) else np.zeros(1)
+        if len(moved) > 1 or (size is not None and size.axis != axis) or mode != "constant" or fill is None:
+            return None
+        if not begin.is_known or min(begin.least, end.least) < 0:
+            return None
+        if size is not None:
+            x = at.masked(0, fill.reshape(()))
+        length = size.length if size is not None else e.const(np.int64(node.shape(0)[axis]))
+        left = Open(axis, e.op("Add", e.op("Add", length, at.scalar(begin)), at.scalar(end)))
+    given = [str(name) for name in node.proto.input[2:3]]
+    return [(e.op("Pad", x, e.ints(*(side.most for side in sides)), *given, mode=mode), left)]
 
 
 @handles("Resize")

@@ -213,6 +213,17 @@ def reduction(at: OpenNode) -> Made | None:
     return [(e.op("Div", e.reduce("ReduceSum", x, given, keep), count), None)]
 
 
+@handles("CumSum")
+def cumulative(at: OpenNode) -> Made | None:
+    """Along the open axis: from the end, of zeros beyond the length."""
+    node, size, axis = at.node, at.open(0), at.node.array(1)
+    if size is None or axis is None or not at.only(0):
+        return None
+    from_end = node.attr("reverse", 0) and int(axis.reshape(-1)[0]) % len(node.shape(0)) == size.axis
+    x = at.masked(0, np.zeros(())) if from_end else node.input(0)
+    return [(at.e.op("CumSum", x, node.input(1), **node.attributes), size)]
+
+
 @handles("Softmax", "LogSoftmax")
 def softmax(at: OpenNode) -> Made | None:
     """Along the open axis: of −∞ beyond the length."""
@@ -244,8 +255,10 @@ def gather(at: OpenNode) -> Made | None:
     node, e, data, places = at.node, at.e, at.open(0), at.open(1)
     is_nd, rank = node.kind == "GatherND", len(node.shape(1))
     along, deep = (0, node.shape(1)[-1]) if is_nd else (int(node.attr("axis", 0)) % len(node.shape(0)), 1)
-    index, size = node.input(1), None
-    if node.attr("batch_dims", 0) or (is_nd and places is not None and places.axis == rank - 1):
+    index, size, batched = node.input(1), None, int(node.attr("batch_dims", 0))
+    if batched and data is not None and data == places and data.axis < batched:
+        return [(e.op("GatherND", node.input(0), index, batch_dims=batched), data)]
+    if batched or (is_nd and places is not None and places.axis == rank - 1):
         return None
     if data is not None and along <= data.axis < along + deep:
         if deep > 1:
@@ -369,7 +382,30 @@ def choose(at: OpenNode) -> Made | None:
 
 @handles("ScatterElements", "ScatterND")
 def scatter(at: OpenNode) -> Made | None:
-    """Whole rows: of every row of the result, the number of the one that takes its place."""
+    """Write what counts; the rest goes to one place more, which is cut off."""
+    node, e, places, shape = at.node, at.e, at.open(1), at.node.shape(0)
+    rows = _by_rows(at)
+    if rows is not None or places is None or places != at.open(2) or at.open(0) is not None:
+        return rows
+    index = e.cast(node.input(1), INT64)
+    is_nd, given, zero = node.kind == "ScatterND", node.shape(1), e.const(np.int64(0))
+    axis = 0 if is_nd else int(node.attr("axis", 0)) % len(shape)
+    if is_nd and places.axis == len(given) - 1:
+        return None
+    inside = e.reshape(at.within(given[places.axis], places.length), -1, *[1] * (len(given) - 1 - places.axis))
+    first = e.slice(index, len(given) - 1, 0, 1) if is_nd else index
+    first = e.op("Where", e.op("Less", first, zero), e.op("Add", first, e.const(np.int64(shape[axis]))), first)
+    first = e.op("Where", inside, first, e.const(np.int64(shape[axis])))
+    if is_nd and given[-1] > 1:
+        others = e.op("Where", inside, e.slice(index, len(given) - 1, 1, given[-1]), zero)
+        first = e.concat([first, others], len(given) - 1)
+    wider = e.concat([node.input(0), e.slice(node.input(0), axis, 0, 1)], axis)
+    made = e.op(node.kind, wider, first, node.input(2), **node.attributes)
+    return [(e.slice(made, axis, 0, shape[axis]), None)]
+
+
+def _by_rows(at: OpenNode) -> Made | None:
+    """Write whole rows in parallel: of every row of the result, the number of the one that takes its place."""
     node, e, data, places, rows = at.node, at.e, at.open(0), at.open(1), at.open(2)
     shape, index = node.shape(0), node.input(1)
     if node.kind == "ScatterND":

@@ -55,12 +55,22 @@ def repeated_initialiser():
     return model
 
 
+def undeclared_domain():
+    nodes = [helper.make_node("Range", ["from", "to"], ["r"], domain="com.microsoft")]
+    constants = {"from": np.zeros(1, np.float32), "to": np.full((), 3, np.float32)}
+    model = model_of([*nodes, helper.make_node("Add", ["x", "r"], ["y"])], [value("x", (1, 3))], ["y"], constants)
+    model.graph.output[0].CopyFrom(value("y", (1, 3)))
+    return model
+
+
 def run(model):
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, {"x": X})[0]
 
 
-@pytest.mark.parametrize("make", [unsorted, untyped_output, nameless_graph, spelt_out_domain, repeated_initialiser])
+@pytest.mark.parametrize(
+    "make", [unsorted, untyped_output, nameless_graph, spelt_out_domain, repeated_initialiser, undeclared_domain]
+)
 def test_what_onnx_runtime_runs_loads_and_is_the_same(make, tmp_path):
     model = make()
     for number, node in enumerate(model.graph.node):  # of two nodes with one name ONNX Runtime runs neither

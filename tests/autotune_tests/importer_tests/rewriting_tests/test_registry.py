@@ -4,17 +4,8 @@ import pytest
 from onnx import defs, helper
 
 from autotune.importer.conversion import operator_catalog
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN
-from autotune.importer.rewriting.registry import (
-    ENTRIES,
-    MICROSOFT,
-    STRAYS,
-    Role,
-    converts,
-    fuses,
-    rewrite,
-    rewrites,
-)
+from autotune.importer.onnx_model.shapes import MICROSOFT, OWN_DOMAIN
+from autotune.importer.rewriting.registry import ENTRIES, STRAYS, Role, converts, fuses, rewrite, rewrites
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 

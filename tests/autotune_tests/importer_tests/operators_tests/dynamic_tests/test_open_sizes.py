@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, run, run_all
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -153,6 +152,61 @@ CASES = {
     ),
 }
 WEIGHTS["half"] = np.array(0.5, np.float32)
+WEIGHTS |= {"nothing": np.array([0, 0, 0, 0]), "before": np.array([2, 0, 0, 1]), "fill": np.array(9.0, np.float32)}
+WEIGHTS |= {"seven": np.array([ROWS]), "pad before": np.array([0]), "wide zeros": np.zeros((ROWS + 1, 3), np.float32)}
+WEIGHTS |= {"sum": np.ones((3, COLUMNS), np.float32), "all three": np.array(3), "back": np.array(-1)}
+CASES |= {
+    "Pad in front and beside": ([NODE("Pad", ["rows", "before", "fill"], ["y"])], TensorProto.FLOAT),
+    "Pad by nothing": ([NODE("Pad", ["rows", "nothing"], ["y"], mode="edge")], TensorProto.FLOAT),
+    "Pad up to a size": (
+        [
+            *counted("firsts"),
+            NODE("Sub", ["seven", "n"], ["missing"]),
+            NODE("Concat", ["pad before", "missing"], ["pads"], axis=0),
+            NODE("Pad", ["firsts", "pads", "fill"], ["y"]),
+        ],
+        TensorProto.FLOAT,
+    ),
+    "Pad a fixed tensor by a length": (
+        [
+            *counted("firsts"),
+            NODE("Concat", ["second", "n"], ["pads"], axis=0),
+            NODE("Pad", ["heads", "pads", "fill"], ["y"]),
+        ],
+        TensorProto.FLOAT,
+    ),
+    "CumSum from the end": ([NODE("CumSum", ["rows", "column"], ["y"], reverse=1)], TensorProto.FLOAT),
+    "CumSum by rows": ([NODE("CumSum", ["rows", "step"], ["y"], exclusive=1)], TensorProto.FLOAT),
+    "GatherND of every row": (
+        [
+            NODE("Mod", ["numbers", "all three"], ["column of each"]),
+            NODE("Unsqueeze", ["column of each", "second"], ["at"]),
+            NODE("GatherND", ["rows", "at"], ["y"], batch_dims=1),
+        ],
+        TensorProto.FLOAT,
+    ),
+    "ScatterND of numbers in rows": (
+        [
+            NODE("Mod", ["numbers", "all three"], ["column of each"]),
+            NODE("Unsqueeze", ["column of each", "second"], ["beside"]),
+            NODE("Unsqueeze", ["numbers", "second"], ["row of each"]),
+            NODE("Concat", ["row of each", "beside"], ["at"], axis=1),
+            NODE("ScatterND", ["wide zeros", "at", "firsts"], ["y"]),
+        ],
+        TensorProto.FLOAT,
+    ),
+    "ScatterElements that add": (
+        [
+            NODE("Mod", ["numbers", "all three"], ["bin"]),
+            NODE("Unsqueeze", ["bin", "second"], ["bins"]),
+            NODE("Expand", ["bins", "columns wide"], ["spread"]),
+            NODE("Mul", ["spread", "back"], ["from the end"]),
+            NODE("ScatterElements", ["sum", "from the end", "rows"], ["y"], axis=0, reduction="add"),
+        ],
+        TensorProto.FLOAT,
+    ),
+}
+WEIGHTS["columns wide"] = np.array([1, COLUMNS])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -224,8 +278,8 @@ def test_parts_of_rows_are_not_scattered_as_whole_ones(tmp_path):
     ]
     model = behind(nodes)
     model.graph.initializer.append(helper.make_tensor("ones", INT64, [2], [-1, 1]))
-    with pytest.raises(ModelError, match=r"operator ScatterElements .*depends on data"):
-        run(model, tmp_path, {"x": MIXED})
+    for ours, theirs in run_all(model, tmp_path, [{"x": x} for x in FEEDS.values()]):
+        assert close(ours, theirs)
 
 
 def test_suppression_of_an_open_number_of_boxes(tmp_path):

@@ -22,6 +22,7 @@ from autotune.importer.integers.integer_graph import make_integer
 from autotune.importer.low_bits.low_bit_graph import has_packed, keep_packed
 from autotune.importer.onnx_model.graph_edits import drop_unused, tidy
 from autotune.importer.onnx_model.graph_walk import walk_nodes
+from autotune.importer.onnx_model.mend import drop_undeclared
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
 from autotune.importer.operators.resampling import BY_SCALE
 from autotune.importer.rewriting.folding import fold
@@ -78,9 +79,8 @@ def replace_foreign(draft: GraphDraft) -> None:
 
 
 def raise_opset(draft: GraphDraft) -> None:
-    """Convert to ``MIN_OPSET``, if no operator of another domain stands in the way."""
-    if all(node.domain in STANDARD_DOMAINS for node in draft.model.graph.node):
-        draft.model = _converted(draft.model)
+    """Convert to ``MIN_OPSET``, if ONNX can; where other domains' operators hinder it, it is tried again without."""
+    draft.model = _converted(draft.model)
 
 
 def keep_low_bits(draft: GraphDraft) -> None:
@@ -142,17 +142,23 @@ def _converted(model: ModelProto) -> ModelProto:
     if version >= MIN_OPSET:
         return model
     rewrite(model, only=UNCONVERTED)
+    foreign = {made for node in model.graph.node if node.domain not in STANDARD_DOMAINS for made in node.output}
+    declared = [value for value in model.graph.value_info if value.name in foreign]
+    say = logger.debug if foreign else logger.warning
     try:
         del model.graph.value_info[:]  # what a Dropout makes had other types in old versions
+        model.graph.value_info.extend(declared)
         converted = onnx.version_converter.convert_version(model, MIN_OPSET)
         if version < COORDINATES:
             _say_coordinates(converted)
-        onnx.checker.check_model(converted, full_check=True)
+        checked = ModelProto.FromString(converted.SerializeToString())
+        drop_undeclared(checked.graph)
+        onnx.checker.check_model(checked, full_check=True)
     except (RuntimeError, ValueError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        logger.warning("model stays at opset %d: %s", version, first_line(error))
+        say("model stays at opset %d: %s", version, first_line(error))
         return model
     if not _same_interface(converted, model):  # its Scan 8 → 9 drops the batch dimension of the whole graph
-        logger.warning("model stays at opset %d: the conversion changes its inputs or outputs", version)
+        say("model stays at opset %d: the conversion changes its inputs or outputs", version)
         return model
     return converted
 

@@ -39,8 +39,9 @@ class Pass(Generic[Draft]):
 SIMPLIFY: tuple[Pass[GraphDraft], ...] = (
     Pass("functions", ("checked",), ("flat", "skeleton"), graph.expand_functions),
     Pass("strings", ("flat",), ("numeric",), graph.take_strings_out),
-    Pass("foreign", ("numeric",), ("standard",), graph.replace_foreign),
-    Pass("opset", ("standard",), ("opset",), graph.raise_opset),
+    Pass("opset", ("numeric",), ("new forms",), graph.raise_opset),
+    Pass("foreign", ("new forms",), ("standard",), graph.replace_foreign),
+    Pass("opset without foreign", ("standard",), ("opset",), graph.raise_opset),
     Pass("low bits", ("opset", "skeleton"), ("packed",), graph.keep_low_bits),
     Pass("integers", ("opset", "packed"), ("integer",), graph.keep_integers),
     Pass("sizes", ("standard", "integer"), ("sizes",), graph.resolve_sizes),

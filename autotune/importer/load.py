@@ -20,7 +20,7 @@ from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.model_files.sparse_tensors import fill_sparse
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.input_shapes import bind_inputs
-from autotune.importer.onnx_model.mend import mend
+from autotune.importer.onnx_model.mend import drop_undeclared, mend
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import fill_external, load_tensors, place_of
@@ -234,13 +234,7 @@ def _node_name(node: NodeProto) -> str:
 def _check_onnx(model: onnx.ModelProto, name: str) -> None:
     small = skeleton(model, tables=False)
     set_strays_apart(small)
-    typed = [value for value in small.graph.output if value.type.WhichOneof("value")]
-    del small.graph.output[:]  # the checker insists on types, which inference will find
-    small.graph.output.extend(typed)
-    for value in small.graph.output:
-        tensor = value.type.tensor_type
-        if tensor.elem_type and not tensor.HasField("shape"):  # the checker insists; inference will find it
-            tensor.shape.dim.add()
+    drop_undeclared(small.graph)
     try:
         onnx.checker.check_model(small)
     except ValidationError as error:

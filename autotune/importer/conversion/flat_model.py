@@ -6,7 +6,6 @@ import onnx
 import onnx.inliner
 from onnx import ModelProto
 
-from autotune.importer.conversion.foreign import expand_foreign
 from autotune.importer.onnx_model.graph_edits import tidy
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
@@ -23,7 +22,6 @@ def flatten(model: ModelProto) -> ModelProto:
     """
     small = inline_functions(skeleton(model))
     inputs = [value.name for value in true_inputs(model.graph)]
-    expand_foreign(small, inputs, keep=True)
     tidy(small.graph)
     name = model.graph.name or "model"
     changed = True

@@ -62,6 +62,14 @@ def mend(model: ModelProto, name: str) -> None:
         _sort(function.node, frozenset(function.input), name)
 
 
+def drop_undeclared(graph: GraphProto) -> None:
+    """Leave out, in place, outputs without type or shape: ONNX's checker insists on both, and inference finds them."""
+    kept = [value for value in graph.output if value.type.WhichOneof("value")]
+    kept = [value for value in kept if not value.type.tensor_type.elem_type or value.type.tensor_type.HasField("shape")]
+    del graph.output[:]
+    graph.output.extend(kept)
+
+
 def name_own_domain(model: ModelProto) -> None:
     """Give ``model`` the version of ONNX Runtime's own operators, in place, unless it has one."""
     if all(opset.domain != MICROSOFT for opset in model.opset_import):

@@ -18,7 +18,7 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import RANDOM, subgraphs, walk_nodes
 from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, fixed_shape, infer_shapes, skeleton, true_inputs
 from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError
 
 Attempt = Callable[[ModelProto], object]
@@ -102,14 +102,15 @@ def declare_foreign(model: ModelProto) -> None:
         ModelError: if ONNX Runtime refuses the model.
     """
     foreign = [name for n in model.graph.node if n.domain not in STANDARD_DOMAINS for name in n.output if name]
-    known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
-    unknown = [name for name in foreign if name not in known]
+    declared = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    unknown = [name for name in foreign if name not in declared or fixed_shape(declared[name]) is None]
     if not unknown or importlib.util.find_spec("onnxruntime") is None:
         return
     import onnxruntime  # optional: an extra
 
     asked = skeleton(model)
-    asked.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in unknown)
+    outputs = {value.name for value in asked.graph.output}
+    asked.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in unknown if name not in outputs)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -124,7 +125,11 @@ def declare_foreign(model: ModelProto) -> None:
         if value.name in unknown and all(isinstance(size, int) for size in value.shape):
             kind = value.type.removeprefix("tensor(").removesuffix(")").upper()
             element = TensorProto.DataType.Value(kind)
-            model.graph.value_info.append(helper.make_tensor_value_info(value.name, element, value.shape))
+            found = helper.make_tensor_value_info(value.name, element, value.shape)
+            if value.name in declared:
+                declared[value.name].CopyFrom(found)
+            else:
+                model.graph.value_info.append(found)
     infer_shapes(model, model.graph.name or "model")
 
 

@@ -1,7 +1,10 @@
 """Ensembles of trees compute what ONNX Runtime computes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from onnx import helper
 
 from schedules.vocabulary.errors import UnsupportedError
 from tests.autotune_tests.contrib_tests.classical_tests.classical_cases import (
@@ -52,6 +55,17 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_it_computes_what_onnxruntime_computes(case, tmp_path):
     assert close(*run(case.model(), tmp_path, case.feed()))
+
+
+@pytest.mark.parametrize("opset", [8, 9, 11])
+@pytest.mark.parametrize("case", [CASES[0], CASES[-2]], ids=str)
+def test_old_standard_operators_beside_it(case, opset, tmp_path):
+    """Converters write the oldest version that suffices."""
+    model = replace(case, opset=opset, version=1).model()
+    for value in model.graph.output[-1:]:
+        model.graph.node.append(helper.make_node("Identity", [value.name], ["last"]))
+        value.name = "last"
+    assert close(*run(model, tmp_path, case.feed()))
 
 
 def test_a_feature_that_rows_do_not_have_is_refused(tmp_path):

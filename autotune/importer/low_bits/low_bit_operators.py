@@ -30,6 +30,16 @@ INT8_ACTIVATIONS = 4
 
 SMALLEST_GROUP = 16
 
+_FP4 = (0.0, 5.208333333e-03, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
+_NF4 = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+BNB4 = (*_FP4, *(-each for each in _FP4)), _NF4
+"""Numbers of bitsandbytes' formats FP4 and NF4, by ``quant_type`` of MatMulBnb4. NF4 is of Dettmers et al., QLoRA."""
+
 
 @rewrites("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(node: Node, e: Emit) -> list[str] | None:
@@ -84,6 +94,25 @@ def _unpacked(e: Emit, name: str, shape: tuple[int, ...], bits: int) -> str:
         shifted = e.op("BitShift", whole, e.const(np.uint8(low)), direction="RIGHT") if low else whole
         parts.append(e.op("Mod", shifted, e.const(np.uint8(1 << bits))) if low + bits < 8 else shifted)
     return e.reshape(e.concat(parts, len(shape)), *shape[:-1], shape[-1] * 8 // bits)
+
+
+@rewrites("MatMulBnb4", domain=MICROSOFT)
+def matmul_bnb4(node: Node, e: Emit) -> list[str] | None:
+    """A (…, K) times the transpose of B (N, K), whose elements name numbers of a table, scaled in blocks of all of B.
+
+    The weights are made floating point at import.
+    """
+    depth, columns, block = (int(node.attr(name, 0)) for name in ("K", "N", "block_size"))
+    if depth < 1 or columns < 1 or block < SMALLEST_GROUP or not node.attr("transB", 1):
+        raise node.refused(f"its block_size {block}, K {depth} and N {columns} do not describe weights")
+    count, table = depth * columns, np.array(BNB4[int(node.attr("quant_type", 1))])
+    whole = e.reshape(node.input(1), -1, 1)
+    halves = [e.op("Div", whole, e.const(np.uint8(16))), e.op("Mod", whole, e.const(np.uint8(16)))]
+    codes = e.slice(e.reshape(e.concat(halves, 1), -1), 0, 0, count)
+    numbers = e.op("Gather", e.const(table.astype(node.dtype(2))), e.cast(codes, TensorProto.INT32), axis=0)
+    scales = e.op("Expand", e.reshape(node.input(2), -1, 1), e.ints(-(-count // block), block))
+    weights = e.op("Mul", numbers, e.slice(e.reshape(scales, -1), 0, 0, count))
+    return [e.op("MatMul", node.input(0), e.transpose(e.reshape(weights, columns, depth), 1, 0))]
 
 
 @rewrites("GatherBlockQuantized", domain=MICROSOFT)

@@ -35,6 +35,13 @@ def packed(rows, columns, depth, block, bits=4, zeros=False, level=1, bias=False
     return Case("MatMulNBits", tuple(arrays), constant, numbers, label=label)
 
 
+def of_a_table(kind, columns, depth, block):
+    """A MatMulBnb4 with random weights."""
+    arrays = floats(3, depth), integers(0, 256, -(-columns * depth // 2)), floats(-(-columns * depth // block)) ** 2
+    numbers = {"K": depth, "N": columns, "quant_type": kind, "block_size": block}
+    return Case("MatMulBnb4", arrays, (1, 2), numbers, label=f"{kind} {columns}x{depth} by {block}")
+
+
 PRODUCTS = [
     packed((1,), 32, 64, 32),
     packed((1,), 32, 64, 32, level=4),
@@ -56,7 +63,8 @@ ROWS = [
     )
     for bits, zeros in ((4, ()), (8, ()), (8, (integers(0, 256, 11, 1),)), (4, (integers(0, 256, 11, 1),)))
 ]
-ALL = [*PRODUCTS, *ROWS]
+TABLES = [of_a_table(0, 32, 64, 32), of_a_table(1, 32, 64, 64), of_a_table(1, 5, 48, 32), of_a_table(0, 8, 32, 16)]
+ALL = [*PRODUCTS, *ROWS, *TABLES]
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)

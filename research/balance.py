@@ -1,8 +1,12 @@
-"""How evenly kernels divide over threads, without as many threads: ``python -m research.balance MODEL… --threads 64``.
+"""How evenly kernels divide over threads, without as many threads: ``python -m research.balance --all``.
 
 A kernel's parallel loops have some number of jobs each. On T threads, n equal jobs take as long as ⌈n / T⌉ · T jobs.
-The share n / (⌈n / T⌉ · T) of the threads' time is work. A model's balance is the mean over its kernels' first guesses,
-weighted by the time of their rooflines on one thread. Kernels with less work than waking a thread takes are left out.
+The share n / (⌈n / T⌉ · T) of the threads' time is work; of what no loop runs in parallel it is 1 / T. A kernel's share
+is that of all its loops, weighted by what they compute: the elements that their innermost statements write.
+
+A model's balance is the mean over its kernels' first guesses, weighted by the time of their rooflines on one thread.
+Kernels with less work than waking a thread takes are left out. The exit status is 1 if the mean over all kernels of all
+models is below ``BAR`` for some number of threads.
 """
 
 from __future__ import annotations
@@ -10,17 +14,27 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from autotune.importer.guarded_import import import_model
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from schedules.task import Task
 from tests.models.catalog import cached
+
+MODELS = (
+    *("squeezenet", "shufflenet", "mobilenet_v2", "mobilenet_v3", "efficientnet_b0", "inception_v1", "inception_v2"),
+    *("densenet121", "resnet18", "resnet50", "resnet50_b8", "unet", "qdq_cnn", "siamese_cnn"),
+    *("encoder", "encoder_b8", "mt_dnn", "mlp", "wide_deep", "lstm"),
+)
+"""The twenty models of ``--all``."""
+
+THREADS = (4, 8, 16, 32, 64)
+BAR = 0.95
 
 FLOP_PER_S, BYTES_PER_S = 100e9, 10e9
 """Speeds of one thread, for the weights. Guesses."""
@@ -30,29 +44,65 @@ LEAST_S = 2e-6
 
 
 @dataclass(frozen=True)
+class Jobs:
+    """A loop in parallel.
+
+    Attributes:
+        count: its iterations; 1 for everything that no loop runs in parallel.
+        written: elements that all of them write, of every statement, whenever it runs.
+    """
+
+    count: int
+    written: int
+
+
+@dataclass(frozen=True)
 class Balance:
-    """A kernel's jobs, and what share of the threads' time they fill.
+    """The jobs of a kernel, and its time on one thread.
 
     Attributes:
         seconds: of all its calls on one thread, by its roofline.
-        jobs: iterations of its parallel loops, outermost only; empty if nothing is parallel.
+        jobs: of its parallel loops, outermost only, and of the rest of it.
     """
 
     task: Task
     seconds: float
-    jobs: tuple[int, ...]
+    jobs: tuple[Jobs, ...]
 
     def share(self, threads: int) -> float:
-        """1 if all threads work all the time; loops count by their jobs."""
-        ideal = sum(self.jobs) / threads
-        return ideal / sum(math.ceil(count / threads) for count in self.jobs) if self.jobs else 1 / threads
+        """1 if all threads work all the time."""
+        needed = sum(math.ceil(loop.count / threads) * threads * loop.written / loop.count for loop in self.jobs)
+        return sum(loop.written for loop in self.jobs) / needed if self.jobs else 1 / threads
 
 
-def parallel_jobs(func: tirx.PrimFunc) -> tuple[int, ...]:
-    """Iterations of the parallel loops of a scheduled function, nested ones multiplied."""
-    found: list[tirx.For] = []
-    tvm_ffi.structural_walk(func.body, (tirx.For, found.append))  # append returns None, which means: go on
-    return tuple(int(loop.extent) for loop in found if loop.kind == tirx.ForKind.PARALLEL)
+def parallel_jobs(func: tirx.PrimFunc) -> tuple[Jobs, ...]:
+    """The parallel loops of a scheduled function in order, then the rest of it if that writes anything."""
+    loops: list[Jobs] = []
+
+    def walk(statement: tirx.Stmt, times: int, inside: bool) -> int:
+        """Elements that ``statement`` writes outside of parallel loops; with ``inside``, all."""
+        if isinstance(statement, tirx.For):
+            extent = int(statement.extent)
+            if statement.kind == tirx.ForKind.PARALLEL and not inside:
+                loops.append(Jobs(extent, walk(statement.body, times * extent, True)))
+                return 0
+            return walk(statement.body, times * extent, inside)
+        if isinstance(statement, tirx.SeqStmt):
+            return sum(walk(part, times, inside) for part in statement.seq)
+        if isinstance(statement, s_tir.SBlockRealize):
+            return walk(statement.block, times, inside)
+        if isinstance(statement, s_tir.SBlock):
+            first = walk(statement.init, times, inside) if statement.init is not None else 0
+            return first + walk(statement.body, times, inside)
+        if isinstance(statement, tirx.IfThenElse):
+            other = walk(statement.else_case, times, inside) if statement.else_case is not None else 0
+            return max(walk(statement.then_case, times, inside), other)
+        if hasattr(statement, "body"):
+            return walk(statement.body, times, inside)
+        return times * statement.value.ty.dtype.lanes if isinstance(statement, tirx.BufferStore) else times
+
+    alone = walk(func.body, 1, False)
+    return (*loops, Jobs(1, alone)) if alone else tuple(loops)
 
 
 def balances(model: Path, target: Target) -> list[Balance]:
@@ -69,7 +119,7 @@ def balances(model: Path, target: Target) -> list[Balance]:
     return found
 
 
-def mean(found: list[Balance], threads: int) -> float:
+def mean(found: Sequence[Balance], threads: int) -> float:
     """The kernels' shares, weighted by their time."""
     total = sum(each.seconds for each in found)
     return sum(each.share(threads) * each.seconds for each in found) / total if total else 1.0
@@ -77,19 +127,28 @@ def mean(found: list[Balance], threads: int) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+")
-    parser.add_argument("--threads", type=int, nargs="+", default=[4, 8, 16, 32, 64])
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--all", action="store_true", help="twenty models")
+    parser.add_argument("--threads", type=int, nargs="+", default=THREADS)
     parser.add_argument("--processor", default="sapphirerapids")
     parser.add_argument("--worst", type=int, default=0, help="kernels to show of each model")
     arguments = parser.parse_args()
-    for name in arguments.models:
+    names = arguments.models or (MODELS if arguments.all else ())
+    all_found: dict[int, list[Balance]] = {threads: [] for threads in arguments.threads}
+    for name in names:
+        shares = []
         for threads in arguments.threads:
             found = balances(cached(name), Target.cpu(arguments.processor, threads))
-            print(f"{name:16} {threads:3} threads  {mean(found, threads):6.1%} of {len(found)} kernels", flush=True)
+            all_found[threads] += found
+            shares.append(f"{mean(found, threads):6.1%}")
             lost = sorted(found, key=lambda each: each.seconds * (each.share(threads) - 1))
             for each in lost[: arguments.worst]:
-                print(f"    {each.share(threads):6.1%}  {each.jobs} jobs  {each.task.template} {each.task.name}")
-    return 0
+                counts = [loop.count for loop in each.jobs]
+                print(f"    {each.share(threads):6.1%}  {counts} jobs  {each.task.template} {each.task.name}")
+        print(f"{name:16} {' '.join(shares)}", flush=True)
+    means = {threads: mean(found, threads) for threads, found in all_found.items()}
+    print(f"{'all, by time':16} {' '.join(f'{share:6.1%}' for share in means.values())}")
+    return 0 if min(means.values()) >= BAR else 1
 
 
 if __name__ == "__main__":

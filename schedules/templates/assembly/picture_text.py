@@ -21,7 +21,7 @@ from schedules.templates.nests.loop_nest import BEFORE, IN_JOBS, Nest, Role
 class PictureText(ProductText):
     """A direct convolution: pictures, blocks of channels and rows, whose image may have a border.
 
-    job: eax the picture, r13 the group of blocks, rdi the group of rows, all of 32 bits
+    job: eax the picture, r13 the group of blocks, rdi the group of rows, r8 the part of a row, of 32 bits
     """
 
     thread_bytes = 0
@@ -34,6 +34,7 @@ class PictureText(ProductText):
     def __init__(self, func: tirx.PrimFunc, nest: Nest, target: Target, symbol: str) -> None:
         super().__init__(func, nest, target, symbol)
         self.rows = nest.anchor.spatial[2] // int(nest.extent(Role.JOB, axis="oh"))
+        self.columns = nest.anchor.spatial[3] // self.parts
         self.measure(func)
 
     def measure(self, func: tirx.PrimFunc) -> None:
@@ -58,7 +59,7 @@ class PictureText(ProductText):
         self.own_bytes = self.own_planes * read * image.row if own else 0
         if self.own_bytes > STACK_BYTES:
             raise OutOfScope("a job's rows do not fit the stack")
-        whole, rest = divmod(width, self.numbers("ow"))
+        whole, rest = divmod(self.columns, self.numbers("ow"))
         self.widths = [self.numbers("ow")] * bool(whole) + [rest] * bool(rest)
         self.across, self.tile = whole, self.whole_tile()
         tiles = [replace(self.tile_of(each), resident=True) for each in (self.numbers("ow"), *self.widths)]
@@ -87,12 +88,13 @@ class PictureText(ProductText):
         code, anchor, nest, image = self.code, self.anchor, self.nest, self.image
         code.emit("mov eax, r15d")
         for loop in reversed(nest.of(Role.JOB)[1:]):
-            register = "r13d" if loop.axis == nest.weight_axis else "edi"
+            register = {nest.weight_axis: "r13d", "oh": "edi", "ow": "r8d"}[loop.axis]
             code.emit("xor edx, edx", f"mov ecx, {loop.extent}", "div ecx", f"mov {register}, edx")
         self.point_at_results(
             ("rax", self.result["n"]),
             ("r13", nest.vectors * self.result["o"]),
             ("rdi", self.rows * self.result["oh"]),
+            *([("r8", self.columns * self.result["ow"])] if self.parts > 1 else []),
         )
         self.point_at_weights()
         self.start_ahead()
@@ -108,9 +110,15 @@ class PictureText(ProductText):
             self._fetch_rows(self.rows * self.down)
         else:
             code.emit(f"imul rdi, rdi, {self.rows * self.down * image.row}", "add rbx, rdi")
+            self.skip_columns()
         if self.tile.resident:
             load_weights(code, self.tile)
         self.all_chunks()
+
+    def skip_columns(self) -> None:
+        """Rbx to the first pixel of the job's part of a row."""
+        if self.parts > 1:
+            self.code.emit(f"imul r8, r8, {self.columns * self.data['ow']}", "add rbx, r8")
 
     def _fetch_rows(self, down: int) -> None:
         """This job's rows of the image with their borders onto the stack; rbx ends there.
@@ -131,7 +139,7 @@ class PictureText(ProductText):
 
     def tiles_of_chunk(self) -> None:
         """Rows of tiles, whose last one may be narrower."""
-        code, (rows, _), width = self.code, self.tiles, self.anchor.spatial[3]
+        code, (rows, _), width = self.code, self.tiles, self.columns
         row, left = code.label("row"), COUNTERS[0]
         code.emit(f"mov qword ptr {left}, {rows.extent}")
         code.place(row)
@@ -141,4 +149,5 @@ class PictureText(ProductText):
                 code.emit(f"add rbx, {each * self.data['ow']}", f"add r14, {each * self.result['ow']}")
         down = self.numbers("oh")
         code.emit(f"add rbx, {down * self.data['oh'] - width * self.data['ow']}")
-        code.emit(f"add r14, {(down - 1) * self.result['oh']}", f"dec qword ptr {left}", f"jnz {row}")
+        code.emit(f"add r14, {down * self.result['oh'] - width * self.result['ow']}")
+        code.emit(f"dec qword ptr {left}", f"jnz {row}")

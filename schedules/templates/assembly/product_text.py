@@ -39,6 +39,7 @@ class ProductText(ABC):
 
     Attributes:
         data, result: bytes from one number to the next along each axis.
+        parts: jobs that a row of pixels is divided into.
         tile: the sums of the nest's register tile.
     """
 
@@ -52,7 +53,7 @@ class ProductText(ABC):
         self.size = vectors.size
         self.code = AssemblyText(symbol, vectors)
         self.epilogue = Epilogue(func, nest.anchor, vectors)
-        self.jobs = int(nest.extent(Role.JOB))
+        self.jobs, self.parts = int(nest.extent(Role.JOB)), int(nest.extent(Role.JOB, axis="ow"))
         self.terms = math.prod(nest.size(axis) for axis in nest.summed if axis != "q")
         self.panel, self.chunk = self.terms * vectors.size, nest.terms * vectors.size
         self.tiles = nest.of(Role.TILE)
@@ -117,8 +118,10 @@ class ProductText(ABC):
         self.code.emit(f"lea r9, [r12+{nest.vectors * self.panel}]")
         if not self.is_panel_next:
             passes = math.prod(loop.extent for loop in nest.of(Role.SUM)[: asked.loop + 1])
-            count = int(nest.extent(Role.TILE)) * passes * asked.step
-            self.code.emit(f"imul rcx, rdi, {count}", "add r9, rcx")
+            count, parts = int(nest.extent(Role.TILE)) * passes * asked.step, self.parts
+            row = "rdi" if parts == 1 else "rcx"
+            self.code.emit(*([f"imul rcx, rdi, {parts}", "add rcx, r8"] if parts > 1 else []))
+            self.code.emit(f"imul rcx, {row}, {count}", "add r9, rcx")
 
     def point_at_results(self, *jobs: tuple[str, int]) -> None:
         """r14: the job's place in the result, from registers with numbers of jobs, and bytes of one."""

@@ -75,7 +75,7 @@ def windows_of(func: tirx.PrimFunc, anchor: str, padded: bool) -> Windows:
 class WindowText(PictureText):
     """A depthwise convolution of floats; rows of a job's own that do not fit the stack lie in a workspace.
 
-    job: rsi the picture · blocks + the block, r13 the block, rdi the group of rows, all of 32 bits
+    job: rsi the picture · blocks + the block, r13 the block, rdi the group of rows, r8 the part of a row, of 32 bits
     """
 
     def measure(self, func: tirx.PrimFunc) -> None:
@@ -127,13 +127,16 @@ class WindowText(PictureText):
         """All tiles of a job."""
         code, anchor, nest = self.code, self.anchor, self.nest
         code.emit("mov eax, r15d", "xor edi, edi")
+        if self.parts > 1:
+            code.emit("xor edx, edx", f"mov ecx, {self.parts}", "div ecx", "mov r8d, edx")
         groups = int(nest.extent(Role.JOB, axis="oh"))
         if groups > 1:
             code.emit("xor edx, edx", f"mov ecx, {groups}", "div ecx", "mov edi, edx")
         code.emit("mov esi, eax", "mov r13d, eax")
         if anchor.spatial[0] > 1:
             code.emit("xor edx, edx", f"mov ecx, {anchor.spatial[1]}", "div ecx", "mov r13d, edx")
-        self.point_at_results(("rsi", self.result["o"]), ("rdi", self.rows * self.result["oh"]))
+        parts = [("r8", self.columns * self.result["ow"])] if self.parts > 1 else []
+        self.point_at_results(("rsi", self.result["o"]), ("rdi", self.rows * self.result["oh"]), *parts)
         self.point_at_weights()
         own, planes = nest.padding == IN_JOBS, self.given if nest.padding == IN_JOBS else self.image
         place = len(anchor.shapes) if nest.padding == BEFORE else anchor.data
@@ -142,6 +145,7 @@ class WindowText(PictureText):
             self._fetch_rows(self.rows * self.down)
         else:
             code.emit(f"imul rdi, rdi, {self.rows * self.down * self.image.row}", "add rbx, rdi")
+            self.skip_columns()
         if self.tile.resident:
             load_weights(code, self.tile)
         row, (_, across) = code.label("row"), self.tiles
@@ -149,7 +153,9 @@ class WindowText(PictureText):
         code.place(row)
         with code.repeated("r10", across.extent):
             self._tile()
-        code.emit(f"add rbx, {self.data['oh'] - anchor.spatial[3] * self.data['ow']}")
+        code.emit(f"add rbx, {self.data['oh'] - self.columns * self.data['ow']}")
+        if self.parts > 1:
+            code.emit(f"add r14, {self.result['oh'] - self.columns * self.result['ow']}")
         code.emit(f"dec qword ptr {COUNTERS[0]}", f"jnz {row}")
 
     def _fetch_rows(self, down: int) -> None:

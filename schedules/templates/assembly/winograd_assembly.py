@@ -8,6 +8,7 @@ V and M have tiles innermost but for the lane: (c, x, y, ty, tx, i) and (o, x, y
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from tvm import tirx
@@ -96,6 +97,7 @@ class WinogradAssembly:
         self._m = m = config.integer("algorithm")
         self._to, self._th, self._tw, self._rows = (config.integer(name) for name in ("to", "th", "tw", "rows"))
         self._unroll, self._chunked = config.integer("unroll"), config.integer("outer") == 1
+        self._parts = int(dict(config.items).get("parts", 1))
         batch, blocks, height, width, _ = anchor.spatial
         self._down, across = -(-height // m), -(-width // m)
         inputs = anchor.reduction[0] * anchor.groups
@@ -127,7 +129,8 @@ class WinogradAssembly:
             stages.append(("chunks", batch * self._down // self._rows, self._chunk))
         else:
             stages.append(("input", self._v.blocks * self._v.down, self._input_row))
-            stages.append(("products", self._v.side**2 * blocks // self._to, self._panel_of_products))
+            panels = self._v.side**2 * blocks // self._to
+            stages.append(("products", panels * self._parts, self._panel_of_products))
             stages.append(("output", batch * blocks * self._down, self._output_row))
         labels = [code.label(name) for name, *_ in stages]
         shared, each = (0, own) if self._chunked else (own, 0)
@@ -159,8 +162,9 @@ class WinogradAssembly:
             code.emit(f"add rbx, {self._m * self._size}", f"add r14, {self._size}")
 
     def _product_tiles(self) -> None:
-        """All tiles of a panel: rbx its numbers in V, r12 its weights, r14 the place in M."""
+        """All tiles of a panel, or of its part r13: rbx its numbers in V, r12 its weights, r14 the place in M."""
         code, v, anchor = self._code, self._v, self._anchor
+        rows = v.down // self._th // self._parts
         trips = [anchor.reduction[0], anchor.reduction[3] // self._unroll]
         share = share_of_lines(
             self._to * self._panel // self._size, 1, v.down // self._th * (v.across // self._tw), trips
@@ -169,6 +173,9 @@ class WinogradAssembly:
         if share is not None:
             prefetch = Prefetch(share[0], tuple(self._size * line for line in range(share[1])), self._size * share[1])
             code.emit(f"lea r9, [r12+{self._to * self._panel}]")
+            if self._parts > 1:
+                tiles = rows * (v.across // self._tw)
+                code.emit(f"imul rcx, r13, {tiles * math.prod(trips[: share[0] + 1]) * prefetch.step}", "add r9, rcx")
         places = [h * v.row + w * self._size for h in range(self._th) for w in range(self._tw)]
         tile = TileSums(
             tuple(places),
@@ -179,7 +186,7 @@ class WinogradAssembly:
             vectors=self._vectors,
         )
         row = code.label("row")
-        code.emit(f"mov qword ptr {COUNT}, {v.down // self._th}")
+        code.emit(f"mov qword ptr {COUNT}, {rows}")
         code.place(row)
         with code.repeated("r10", v.across // self._tw):
             code.emit("mov rdi, rbx", "mov rsi, r12")
@@ -238,15 +245,21 @@ class WinogradAssembly:
         self._input_tiles()
 
     def _panel_of_products(self) -> None:
-        """Job (x, y) · groups of blocks + one of them."""
+        """Job (x, y) · groups of blocks + one of them, and of that one of the parts of its rows of tiles."""
         code, v, anchor = self._code, self._v, self._anchor
-        groups = anchor.spatial[1] // self._to
+        groups, below = anchor.spatial[1] // self._to, v.down // self._parts * v.row
         code.emit("mov eax, r15d")
+        if self._parts > 1:
+            self._divide(self._parts)
+            code.emit("mov r13d, edx")
+        code.emit(f"imul r12, rax, {self._to * self._panel}", f"add r12, [r11+{8 * anchor.weight}]")
         self._divide(groups)  # eax: number of the tile, edx: group of blocks
-        code.emit(f"imul r12, r15, {self._to * self._panel}", f"add r12, [r11+{8 * anchor.weight}]")
         self._workspace("r14", v.size)
         code.emit(f"imul rcx, rdx, {self._to * self._products.block}", "add r14, rcx")
-        code.emit(f"imul rax, rax, {v.number}", "add r14, rax")
+        code.emit(f"imul rax, rax, {v.number}")
+        if self._parts > 1:
+            code.emit(f"imul rcx, r13, {below}", "add rax, rcx")
+        code.emit("add r14, rax")
         self._panel_products(groups)
 
     def _panel_products(self, groups: int) -> None:

@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from schedules.space import Knob
 from schedules.templates.instructions.dots import FORMS, DotForm
 from schedules.vocabulary.errors import check
 
@@ -39,6 +40,17 @@ seconds."""
 
 MOST_JOB_ROWS = 512
 """Rows of a matrix in one parallel job. Heuristic, not measured."""
+
+
+FEW_THREADS = 2
+"""Threads up to which rows of tiles are jobs enough: spaces and first guesses for more threads also divide rows."""
+
+DOUBLED = 5.0
+"""Cost of jobs that use half of the threads' time, in units of a template's weight of idle threads. By the cycles of
+register tiles, one unit of a template's cost is some 5 % of a kernel's time. Heuristic, not measured."""
+
+MANY_JOBS, MOST_PARTS = 32, 8
+"""Jobs per thread that need no further division, and the most parts of a row. Heuristics, not measured."""
 
 
 @dataclass(frozen=True)
@@ -275,3 +287,24 @@ def balance(jobs: NDArray[Any], threads: int | NDArray[Any]) -> NDArray[np.float
     """Share of the threads' time that is used where equal ``jobs`` are dealt to them; 1 where all end together."""
     used: NDArray[np.float64] = jobs / (np.ceil(jobs / threads) * threads)
     return used
+
+
+def idle(share: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
+    """Cost of a first guess whose jobs use ``share`` of the time of ``threads`` threads; 0 if they use all of it.
+
+    With many threads a kernel takes 1 / ``share`` times as long, whatever its tiles gain.
+    """
+    cost: NDArray[np.float64] = 1 - share if threads <= FEW_THREADS else DOUBLED * np.log2(1 / share)
+    return cost
+
+
+def job_parts(sizes: Sequence[int], jobs: int, threads: int) -> tuple[Knob, ...]:
+    """Return the knob ``parts``: jobs that one row becomes. There is none if rows are jobs enough for ``threads``.
+
+    Args:
+        sizes: numbers that the parts may divide.
+        jobs: the most jobs that rows make.
+    """
+    if threads <= FEW_THREADS or jobs >= MANY_JOBS * threads:
+        return ()
+    return (Knob("parts", tuple(sorted({d for size in sizes for d in divisors(size, MOST_PARTS)}))),)

@@ -39,6 +39,7 @@ from schedules.templates.common.structure import (
     Anchor,
     balance,
     divisors,
+    idle,
     inline_epilogue,
 )
 from schedules.templates.instructions.micro_kernel import Tile, tile_cycles
@@ -156,7 +157,7 @@ class BatchMatmulTemplate(MarkedTemplate):
             return {
                 "loads": 4 * derived["loads_per_fma"],
                 "tile": 0.2 * np.abs(derived["accumulators"] - 20),
-                "idle": 6 * (1 - derived["balance"]),
+                "idle": 6 * idle(derived["balance"], target.threads),
                 "packs": 16 / columns["rows"],
                 "unroll": 0.2 * np.abs(np.log2(columns["unroll"]) - 1),
                 "unpacked": -0.5 * columns["pack"],

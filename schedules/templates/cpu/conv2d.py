@@ -22,6 +22,9 @@ The knob ``depth`` cuts the sum over ci into chunks of ``depth`` input blocks. A
 weights, which stays in L1, before the next is read; partial sums are kept in memory between chunks. This pays where
 tiles have few pixels, as on 7 × 7 maps: without chunks, such a kernel is limited by how fast L2 delivers weights.
 
+For more than two threads, the knob ``parts`` divides the columns of each row among jobs of their own, where rows alone
+make too few jobs.
+
 A tile has to·th·tw sums, each one vector. There must be enough of them to hide the latency of a multiply-add (ports ×
 cycles, at least 8), and they must fit the register file together with their operands (``tile_registers``): of 32
 registers, 28 sums leave room for two vectors of weights and one broadcast number. A larger tile needs fewer loads per
@@ -64,6 +67,7 @@ from schedules.templates.common.structure import (
     blocks_in_order,
     divisors,
     find_anchor,
+    job_parts,
     nodes_below,
 )
 from schedules.templates.common.windows import Window, group_span, pad_spatial, touches
@@ -220,6 +224,7 @@ class Conv2dTemplate(NestedTemplate):
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(anchor)),
             *((Knob("turns", turns),) if amx else ()),
+            *job_parts((width, *tiles_h.values()), batch * blocks * height, target.threads),
         )
         whole = anchor.reduction[0]
 
@@ -231,15 +236,18 @@ class Conv2dTemplate(NestedTemplate):
             fitting = (width % columns["tw"] == 0) | np.isin(columns["tw"], ragged)
             direct = (m == 0) & (height % columns["th"] == 0) & fitting
             direct &= (height % columns["rows"] == 0) & (columns["rows"] % columns["th"] == 0)
+            parts = columns.get("parts", np.ones(len(m)))
+            direct &= (parts == 1) | ((width % (parts * columns["tw"]) == 0) & (columns["pad"] == 0))
             if pairs:
                 direct &= columns["tw"] % 2 == 0
-            tiles = columns["rows"] / columns["th"] * np.ceil(width / columns["tw"])
+            tiles = columns["rows"] / columns["th"] * np.ceil(width / (parts * columns["tw"]))
             found = direct & ((columns["depth"] == whole) | (tiles >= FEWEST_TILES))
             for size in tiles_h:
                 # A chunk (outer = 1) holds whole tile rows of one picture; phases have no chunk.
                 chunk = (columns["outer"] == 1) & (columns["rows"] % columns["th"] == 0)
-                chunk &= (tiles_h[size] // batch) % columns["rows"] == 0
+                chunk &= ((tiles_h[size] // batch) % columns["rows"] == 0) & (parts == 1)
                 phases = (columns["outer"] == 0) & (columns["rows"] == 1)
+                phases &= tiles_h[size] % (columns["th"] * parts) == 0
                 product = (tiles_h[size] % columns["th"] == 0) & (tiles_w[size] % columns["tw"] == 0)
                 product &= (columns["pad"] == 0) & (columns["depth"] == whole)
                 found = found | ((m == size) & product & (chunk | phases))
@@ -247,13 +255,13 @@ class Conv2dTemplate(NestedTemplate):
             if amx:
                 own = (columns["tw"] == 1) & (columns["unroll"] == 1) & (columns["rows"] % columns["th"] == 0)
                 own &= (columns["pad"] == 0) & (columns["depth"] == whole) & (height % columns["rows"] == 0)
-                own &= columns["to"] * (lanes // MOST_ROWS) <= MOST_COLUMNS
+                own &= (parts == 1) & (columns["to"] * (lanes // MOST_ROWS) <= MOST_COLUMNS)
                 own &= blocks % (columns["to"] * columns["turns"]) == 0
                 legal = np.where(m == ALGORITHM, own, legal & (columns["turns"] == 1))
             return legal
 
         space = Space(OP, self.version, knobs, fits, partial(features, anchor=anchor, target=target))
-        first, saving = first_guesses(space)
+        first, saving = first_guesses(space, target.threads)
         best = {config.integer("algorithm"): config for config in reversed(first)}
         seeds = tuple(config for config in first if config in best.values()) if len(best) > 1 else ()
         return replace(space, initial=first, seeds=seeds, saving=saving)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from schedules.templates.amx.amx_ir import MOST_ROWS
 from schedules.templates.amx.amx_product import ALGORITHM, amx_cycles
 from schedules.templates.common.prefetch import FEWEST_TILES
 from schedules.templates.common.ranking import CYCLES, costs, varied
-from schedules.templates.common.structure import Anchor, balance
+from schedules.templates.common.structure import FEW_THREADS, Anchor, balance, idle
 from schedules.templates.instructions.micro_kernel import taps_of_load
 from schedules.templates.nests.loop_nest import Loop, Nest, Role
 from schedules.templates.nests.nest_features import cycles, unordered
@@ -48,10 +49,11 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
     work = batch * blocks * depth * inner * products * tiles_h * tiles_w
     transforms = (m > 0) * batch * tiles_h * tiles_w * products * (depth * 4.0 + blocks * 4.0) / quad
     chunked = (m == 0) | (columns["outer"] > 0)
+    parts = columns.get("parts", 1)
     jobs = np.where(
         m == 0,
         nest.extent(Role.JOB) / columns.get("turns", 1),
-        np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to),
+        np.where(chunked, batch * tiles_h / columns["rows"], products * blocks / to * parts),
     )
     weights = blocks * depth * inner * products * target.vector_bytes * np.where(m > 0, quad, 1)
     nominal = batch * blocks * depth * inner * kh * kw * height * width
@@ -60,7 +62,7 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         "transforms": transforms / work,
         "accumulators": nest.vectors * nest.numbers,
         "loads_per_fma": (nest.vectors + nest.numbers) / (nest.vectors * nest.numbers),
-        "balance": balance(jobs, target.threads),
+        "balance": _balance(jobs, (work, transforms), columns, anchor, target),
         "weights_l2": np.log2(weights / target.l2_bytes),
         "panel_l1": np.log2(
             to * depth * inner * np.where(m > 0, quad, kh * kw) * target.vector_bytes / target.l1_bytes
@@ -70,9 +72,32 @@ def features(columns: Columns, anchor: Anchor, target: Target) -> dict[str, NDAr
         ),
         CYCLES: np.where(amx, _amx_cycles(columns, anchor), _cycles(nest, columns, target)) * work / nominal,
         "fetch": BYTE * _fetched(columns, anchor, target, weights) * target.threads / (work * target.vector_bytes / 2),
-        "tiles": np.where(chunked, columns["rows"], batch * tiles_h) / th * np.ceil(tiles_w / tw),
+        "tiles": np.where(chunked, columns["rows"], batch * tiles_h) / th * np.ceil(tiles_w / tw) / parts,
         "chunked": chunked.astype(np.float64),
     }
+
+
+def _balance(
+    jobs: NDArray[np.float64],
+    done: tuple[NDArray[np.float64], NDArray[np.float64]],
+    columns: Columns,
+    anchor: Anchor,
+    target: Target,
+) -> NDArray[np.float64]:
+    """(n,) ``balance`` of ``jobs`` of products; for many threads also of Winograd's transforms, if they are phases.
+
+    Args:
+        done: (n,) operations of products and of transforms.
+    """
+    share = balance(jobs, target.threads)
+    if target.threads <= FEW_THREADS:
+        return share
+    (work, transforms), m = done, columns["algorithm"]
+    rows = anchor.spatial[0] * np.ceil(anchor.spatial[2] / np.where(m > 0, m, 1.0))
+    inputs, outputs = anchor.reduction[0], anchor.spatial[1]
+    moved = sum(part / balance(rows * part, target.threads) for part in (inputs, outputs)) / (inputs + outputs)
+    phases: NDArray[np.float64] = (work + transforms) / (work / share + transforms * moved)
+    return np.where((m > 0) & (columns["outer"] == 0), phases, share)
 
 
 def product_cycles(columns: Columns, anchor: Anchor, target: Target, ports: Ports | None = None) -> NDArray[np.float64]:
@@ -136,10 +161,10 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
     return np.where(m > 0, winograd, direct)
 
 
-def first_guesses(space: Space) -> tuple[tuple[Config, ...], float]:
+def first_guesses(space: Space, threads: int) -> tuple[tuple[Config, ...], float]:
     """The configs an expert would try first, six of each algorithm, the algorithms in turn; and ``Space.saving``."""
-    columns, order, saving = costs(space, _terms)
-    telling = [columns[name] for name in ("to", "th", "tw", "outer", "turns") if name in columns]
+    columns, order, saving = costs(space, partial(_terms, threads=threads))
+    telling = [columns[name] for name in ("to", "th", "tw", "outer", "turns", "parts") if name in columns]
     by_algorithm = [
         varied(order[columns["algorithm"][order] == m], telling, most=6)
         for m in sorted(set(columns["algorithm"]), reverse=True)
@@ -149,7 +174,7 @@ def first_guesses(space: Space) -> tuple[tuple[Config, ...], float]:
     return found, saving
 
 
-def _terms(columns: Columns, derived: Columns) -> Columns:
+def _terms(columns: Columns, derived: Columns, threads: int) -> Columns:
     """What makes a first guess bad, as ``ranked`` wants it. The weights are heuristics, not measured."""
     tile = derived["accumulators"]
     amx = columns["algorithm"] == ALGORITHM
@@ -157,7 +182,7 @@ def _terms(columns: Columns, derived: Columns) -> Columns:
         # A vector of weights counts as nearly two loads: it must first come into L1, where pixels already are.
         "loads": 4.0 * np.where(amx, 0, (1.8 * columns["to"] + columns["th"] * columns["tw"]) / tile),
         "starved": np.where(amx, derived[CYCLES], 0.5 * np.maximum(0, 10 - tile)),
-        "idle": 3.0 * (1 - derived["balance"]),
+        "idle": 3.0 * idle(derived["balance"], threads),
         "fetch": derived["fetch"],
         "unroll": 0.05 * np.abs(np.log2(columns["unroll"]) - 2),
         "grain": 0.02 * np.abs(columns["rows"] - columns["th"]) * derived["chunked"],

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from schedules.target import Target
 from schedules.templates.common.ranking import CYCLES, ranked
 from schedules.templates.common.structure import SPARE_REGISTERS, Anchor
 from schedules.templates.common.windows import Window, pad_spatial
-from schedules.templates.cpu.window_tiles import window_balance, window_knobs, window_terms
+from schedules.templates.cpu.window_tiles import whole_parts, window_balance, window_knobs, window_terms
 from schedules.templates.instructions.dots import BF16, TAPS, depth_axes, form_of, multiplied
 from schedules.templates.instructions.micro_kernel import peak_cycles, ports_of, taps_of_load
 from schedules.templates.nests.loop_nest import Nest
@@ -98,10 +99,15 @@ class DepthwiseTemplate(NestedTemplate):
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Tile width, rows per job, padding place and filter unrolling."""
         taps = math.prod(anchor.reduction[:2])
-        knobs = (*window_knobs(anchor, target.vector_registers - SPARE_REGISTERS), Knob("unroll", (0, 1)))
+        knobs = (
+            *window_knobs(anchor, target.vector_registers - SPARE_REGISTERS, target.threads),
+            Knob("unroll", (0, 1)),
+        )
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
-            return (columns["tw"] * np.where(columns["unroll"] > 0, taps, anchor.reduction[1])) <= MOST_UNROLLED_TAPS
+            written_out = columns["tw"] * np.where(columns["unroll"] > 0, taps, anchor.reduction[1])
+            few: NDArray[np.bool_] = written_out <= MOST_UNROLLED_TAPS
+            return few & whole_parts(columns, anchor)
 
         def derive(columns: Columns) -> Columns:
             return {
@@ -110,7 +116,8 @@ class DepthwiseTemplate(NestedTemplate):
                 CYCLES: _cycles(columns["tw"], anchor, target),
             }
 
-        return ranked(Space(OP, self.version, knobs, fits, derive), window_terms, 8)
+        terms = partial(window_terms, threads=target.threads)
+        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8)
 
     def nest(self, anchor: Anchor, config: Config) -> Nest:
         """Columns of a filter are always written out; its rows if the knob says so."""

@@ -42,6 +42,7 @@ from schedules.templates.common.structure import (
     Anchor,
     Repack,
     divisors,
+    idle,
 )
 from schedules.templates.instructions.dots import depth_axes, form_of, multiplied
 from schedules.templates.nests.loop_nest import Nest
@@ -145,7 +146,7 @@ class MatmulTemplate(NestedTemplate):
                 "loads": 4 * vectors * (columns["tm"] + 2 * columns["tn"]) / tile,
                 "twice": 4 * vectors * (_computed(columns) - 1),
                 "tile": 0.3 * vectors * np.abs(tile - (24 if rows > 1 else 4)),
-                "idle": 3 * (1 - derived["balance"]),
+                "idle": 3 * idle(derived["balance"], target.threads),
                 "unroll": 0.2 * np.abs(np.log2(columns["unroll"]) - 2),
                 "rows": -0.1 * np.log2(columns["rows"]),
                 "long_sum": 0.3 * (columns["depth"] > CHUNKS[1]),

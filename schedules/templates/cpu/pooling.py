@@ -9,6 +9,7 @@ invariant for the vector over b.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from schedules.target import Target
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import Anchor
 from schedules.templates.common.windows import BLOCKED_AXES, ImageLayout, Pooling, pool
-from schedules.templates.cpu.window_tiles import window_balance, window_knobs, window_terms
+from schedules.templates.cpu.window_tiles import whole_parts, window_balance, window_knobs, window_terms
 from schedules.templates.nests.loop_nest import Nest
 from schedules.templates.nests.nested_template import NestedTemplate
 from schedules.templates.nests.product_nests import window_nest
@@ -52,13 +53,15 @@ class PoolTemplate(NestedTemplate):
         taps = math.prod(anchor.reduction)
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
-            return columns["tw"] * min(taps, MOST_UNROLLED_TAPS) <= MOST_UNROLLED
+            unrolled: NDArray[np.bool_] = columns["tw"] * min(taps, MOST_UNROLLED_TAPS) <= MOST_UNROLLED
+            return unrolled & whole_parts(columns, anchor)
 
         def derive(columns: Columns) -> Columns:
             return {"balance": window_balance(columns, anchor, target)}
 
-        knobs = window_knobs(anchor, MOST_TILE)
-        return ranked(Space(OP, self.version, knobs, fits, derive), window_terms, 4)
+        knobs = window_knobs(anchor, MOST_TILE, target.threads)
+        terms = partial(window_terms, threads=target.threads)
+        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 4)
 
     def nest(self, anchor: Anchor, config: Config) -> Nest:
         """Columns of a small window are written out."""

@@ -42,12 +42,14 @@ from schedules.templates.common.ranking import ranked
 from schedules.templates.common.register_tile import spread
 from schedules.templates.common.row_analysis import Rows, inline_cheap, reduces, rows_of
 from schedules.templates.common.structure import (
+    FEW_THREADS,
     REDUCE,
     SPATIAL,
     balance,
     blocks_in_order,
     divisors,
     extents,
+    idle,
     nodes_below,
 )
 from schedules.templates.cpu.row_tails import split_tails
@@ -96,6 +98,7 @@ class RowsTemplate(OneAlgorithm[Rows]):
             Knob("parallel", (0, 1) if anchor.rows * along > 1 else (0,)),
         )
         work = math.prod(anchor.reduction) * anchor.rows * along
+        alone = 1 / target.threads if work > SMALL and target.threads > FEW_THREADS else 1.0
 
         def derive(columns: Columns) -> Columns:
             jobs = anchor.rows * (1 if anchor.across else along / columns["vector"]) / columns["tile"]
@@ -110,7 +113,7 @@ class RowsTemplate(OneAlgorithm[Rows]):
             return {
                 "tile": np.abs(np.log2(derived["accumulators"] / 4)),
                 "ragged": (anchor.length % columns["vector"]) / lanes,
-                "idle": 4 * (1 - derived["balance"]),
+                "idle": 4 * idle(np.where(columns["parallel"] > 0, derived["balance"], alone), target.threads),
                 "threads": 4 * np.abs(columns["parallel"] - (1 if work > SMALL else 0)),
             }
 

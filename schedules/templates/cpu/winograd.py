@@ -17,6 +17,7 @@ floats: a sum may be some units off, of the hundreds or thousands that are one l
 The knob ``outer`` chooses how the stages run:
     0: input transform, products and output transform in turn, each in parallel: weights are read once
     1: all three for one chunk of tile rows, chunks in parallel: V and M stay in the cache; for large images
+For more than two threads, the knob ``parts`` divides the rows of tiles of each product among jobs of their own.
 """
 
 from __future__ import annotations
@@ -199,7 +200,9 @@ def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[
     sch.reorder(x, y, oo, yo, xo, ci, io, ii, *tile_order((oi, config.integer("to")), (yi, xi), pixels), b)
     panels: tuple[LoopRV, ...] = (x, y, oo)
     if chunk is None:
-        panels = (sch.fuse(x, y, oo),)
+        parts = int(dict(config.items).get("parts", 1))
+        part, yo = sch.split(yo, [parts, None]) if parts > 1 else (None, yo)
+        panels = (sch.fuse(x, y, oo, *([] if part is None else [part])),)
         sch.parallel(panels[0])
     sums = sch.cache_write(product, 0, "global")
     sch.reverse_compute_at(sums, xo, preserve_unit_loops=True)
@@ -215,9 +218,11 @@ def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[
     panel: tirx.Expr = tirx.const(0, "int64")
     for loop in panels:
         panel = panel * sch.get(loop).extent + sch.get(loop).loop_var
-    down, across = sch.get(yo), sch.get(xo)
+    down, across, parts = sch.get(yo), sch.get(xo), int(dict(config.items).get("parts", 1))
     vectors = config.integer("to") * anchor.reduction[0] * anchor.reduction[3]
     tile, tiles = down.loop_var * across.extent + across.loop_var, int(down.extent) * int(across.extent)
+    if parts > 1:
+        tile, tiles, panel = panel % parts * tiles + tile, parts * tiles, panel // parts
     prefetch_next(sch, anchor.weight, anchor.spatial[4], [ci, io], Panel(vectors, [(panel + 1) * vectors], tile, tiles))
 
 

@@ -41,6 +41,7 @@ from schedules.templates.common.structure import (
     Anchor,
     balance,
     divisors,
+    idle,
     inline_epilogue,
 )
 from schedules.templates.instructions.dots import FORMS, DotForm, use_dot
@@ -208,7 +209,7 @@ class LowBitMatmulTemplate(MarkedTemplate):
             return {
                 "unpacked": 2 * derived["unpacked_per_row"],
                 "spilled": 0.1 * derived["spilled"],
-                "idle": 3 * (1 - derived["balance"]),
+                "idle": 3 * idle(derived["balance"], target.threads),
                 "ahead": 0.1 * np.abs(np.log2((columns["ahead"] + 512) / 1536)),
                 "streams": 0.1 * np.abs(np.log2(columns["tn"] / (STREAMS if rows == 1 else 1))),
                 "unroll": 0.1 * np.abs(np.log2(columns["unroll"] / min(steps, 4))),

@@ -43,6 +43,7 @@ from schedules.templates.common.structure import (
     Anchor,
     balance,
     divisors,
+    idle,
     inline_epilogue,
     nodes_below,
 )
@@ -153,7 +154,7 @@ class LowBitTilesTemplate(MarkedTemplate):
         def ranks(_: Columns, derived: Columns) -> Columns:
             return {
                 "amx": 8 * derived[CYCLES],
-                "idle": 3 * (1 - derived["balance"]),
+                "idle": 3 * idle(derived["balance"], target.threads),
                 "widened": 32 * derived["widened_per_row"],
                 "panel": 0.3 * np.maximum(0, derived["panel_l2"] + 1),
             }

@@ -6,7 +6,8 @@ Knobs may be the columns of a space: the extents of ``…_loops`` are then (n,) 
     matmul   parallel n/(tn·b), m/rows: chunks of k: rows/tm: chunk/unroll: unroll · tm · tn: b
     windows  parallel n, c, oh/rows: rows: ow/tw: kh, kw: tw: b
 
-The knob ``outer`` decides whether consecutive jobs share weights (0) or data (1).
+The knob ``outer`` decides whether consecutive jobs share weights (0) or data (1). The knob ``parts``, which only spaces
+for many threads have, puts a loop over parts of ow right inside the parallel loop over rows.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def conv2d_loops(anchor: Anchor, knobs: Knobs) -> dict[str, Loop]:
     batch, blocks, height, width, lanes = anchor.spatial
     depth, kh, kw, inner, *quad = anchor.reduction
     to, th, tw, rows, unroll, chunk = (knobs[name] for name in ("to", "th", "tw", "rows", "unroll", "depth"))
-    span, pair = int(anchor.geometry.get("span", 1)), _pair(anchor)
+    span, pair, across = int(anchor.geometry.get("span", 1)), _pair(anchor), knobs.get("parts", 1)
     return {
         "n": Loop("n", batch, Role.JOB),
         "oo": Loop("o", blocks // to, Role.JOB),
@@ -50,7 +51,8 @@ def conv2d_loops(anchor: Anchor, knobs: Knobs) -> dict[str, Loop]:
         "oho": Loop("oh", height // rows, Role.JOB),
         "ohm": Loop("oh", rows // th, Role.TILE),
         "ohi": Loop("oh", th, Role.REGISTER),
-        "owo": Loop("ow", -(-width // tw), Role.TILE),
+        "owj": Loop("ow", across, Role.JOB),
+        "owo": Loop("ow", -(-width // (across * tw)), Role.TILE),
         "owi": Loop("ow", tw // pair, Role.REGISTER),
         "pair": Loop("ow", pair, Role.PAIR),
         "b": Loop("b", lanes, Role.LANES),
@@ -67,7 +69,8 @@ def conv2d_loops(anchor: Anchor, knobs: Knobs) -> dict[str, Loop]:
 def conv2d_nest(anchor: Anchor, knobs: Knobs) -> Nest:
     """Return the nest of a direct convolution (``cpu/conv2d.py``)."""
     loop = conv2d_loops(anchor, knobs)
-    jobs = ("n", "oho", "oo") if knobs["outer"] else ("n", "oo", "oho")
+    rows = ("oho", "owj") if loop["owj"].extent > 1 else ("oho",)
+    jobs = ("n", *rows, "oo") if knobs["outer"] else ("n", "oo", *rows)
     spanned, cut = "span" in anchor.geometry, loop["cio"].extent > 1 and "span" not in anchor.geometry
     parts = ("cio", "ohm", "owo") if cut else ("ohm", "owo", *(("cio",) if spanned else ()))
     pixels = loop["ohi"].extent * loop["owi"].extent
@@ -90,14 +93,15 @@ def window_nest(anchor: Anchor, knobs: Knobs, written_out: tuple[str, ...]) -> N
     """Return the nest of a depthwise convolution or a pool; the window's axes ``written_out`` have no loop."""
     batch, blocks, height, width, lanes = anchor.spatial
     kh, kw, *quad = anchor.reduction
-    rows, tw = knobs["rows"], knobs["tw"]
+    rows, tw, across = knobs["rows"], knobs["tw"], knobs.get("parts", 1)
     taps = {name: Role.STEP if name in written_out else Role.SUM for name in ("kh", "kw")}
     loops = (
         Loop("n", batch, Role.JOB),
         Loop("o", blocks, Role.JOB),
         Loop("oh", height // rows, Role.JOB),
+        *([Loop("ow", across, Role.JOB)] if across > 1 else []),
         Loop("oh", rows, Role.TILE),
-        Loop("ow", width // tw, Role.TILE),
+        Loop("ow", width // (across * tw), Role.TILE),
         Loop("kh", kh, taps["kh"]),
         Loop("kw", kw, taps["kw"]),
         Loop("ow", tw, Role.REGISTER),

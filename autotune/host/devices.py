@@ -37,6 +37,10 @@ def report_devices() -> DeviceReport:
         "l1_bytes": host.l1_bytes,
         "l2_bytes": host.l2_bytes,
         "l3_bytes": host.l3_bytes,
+        "caches": [
+            {"level": cache.level, "bytes": cache.size_bytes, "cpus": sorted(cache.cpus)} for cache in host.caches
+        ],
+        "nodes": [sorted(node) for node in host.nodes],
         "peak_gflops": peak.gflops,
         "peak_bf16_gflops": peak.bf16_gflops,
         "peak_int8_gops": peak.int8_gops,

@@ -9,9 +9,11 @@ loses AMX).
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -33,6 +35,20 @@ MOST_CACHES = 8
 
 
 @dataclass(frozen=True)
+class Cache:
+    """A cache of data.
+
+    Attributes:
+        level: 2 or 3.
+        cpus: logical CPUs that share it: a core's own, those of a cluster, of a slice or of a socket.
+    """
+
+    level: int
+    size_bytes: int
+    cpus: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Host:
     """What the kernel says of this machine.
 
@@ -47,6 +63,7 @@ class Host:
         quota: CPUs' worth of time that cgroups grant, or None without a limit.
         l1_bytes, l2_bytes, l3_bytes: data caches; 0 where the kernel does not say.
         nodes: logical CPUs beside each NUMA node's memory; empty where the kernel names no nodes.
+        caches: the caches of levels 2 and 3 that the allowed CPUs use; empty where the kernel does not say who shares.
     """
 
     model: str
@@ -61,6 +78,7 @@ class Host:
     l2_bytes: int
     l3_bytes: int
     nodes: tuple[frozenset[int], ...] = ()
+    caches: tuple[Cache, ...] = ()
 
     @property
     def usable_threads(self) -> int:
@@ -125,6 +143,7 @@ def read_host(read: Reader = read_file, allowed: Iterable[int] | None = None, ar
         l2_bytes=caches.get(2, 0),
         l3_bytes=caches.get(3, 0),
         nodes=_nodes(read),
+        caches=_shared_caches(read, cpus),
     )
 
 
@@ -172,9 +191,22 @@ def host_target(threads: int | None = None, isa: str | None = None, host: Host |
         features=hidden_features(host, mcpu),
         threads=threads,
         l1_bytes=host.l1_bytes or defaults.l1_bytes,
-        l2_bytes=host.l2_bytes or defaults.l2_bytes,
+        l2_bytes=l2_share(host, threads) or defaults.l2_bytes,
         l3_bytes=host.l3_bytes or defaults.l3_bytes,
     )
+
+
+def l2_share(host: Host, threads: int) -> int:
+    """Bytes of L2 that each of ``threads`` threads has at least: cores of a cluster share theirs equally."""
+    cores = set(thread_cpus(threads, host)) & set(host.cores)
+    used = [(cache.size_bytes, len(cache.cpus & cores)) for cache in host.caches if cache.level == 2]
+    return min((size // sharing for size, sharing in used if sharing), default=host.l2_bytes)
+
+
+def nodes_of(cpus: Iterable[int], host: Host) -> list[frozenset[int]]:
+    """Those of ``cpus`` beside each node's memory, without empty nodes; all together where nodes are unknown."""
+    wanted = frozenset(cpus)
+    return [node & wanted for node in host.nodes if node & wanted] or [wanted]
 
 
 def runs_here(target: Target) -> bool:
@@ -285,7 +317,27 @@ def describe(target: Target, host: Host | None = None) -> list[str]:
         f"ISA      {level}; available: {', '.join(host.isas)}",
         f"threads  {target.threads} of {host.usable_threads} usable, on CPU {pinned} ({', '.join(reasons)})",
         f"caches   L1 {_size(target.l1_bytes)}, L2 {_size(target.l2_bytes)}, L3 {_size(target.l3_bytes)}",
+        *_shared(target, host),
     ]
+
+
+def _shared(target: Target, host: Host) -> list[str]:
+    """Lines about clusters, slices and nodes that the threads use; none on a machine with one of each."""
+    cpus = frozenset(thread_cpus(target.threads, host))
+    lines = []
+    for level, name in ((2, "clusters"), (3, "slices")):
+        groups = Counter((cache.size_bytes, len(cache.cpus & cpus)) for cache in host.caches if cache.level == level)
+        found = [
+            f"{number} × {_size(size)} for {sharing} thread{'s' * (sharing > 1)}"
+            for (size, sharing), number in sorted(groups.items())
+            if sharing
+        ]
+        if any(sharing > 1 for _, sharing in groups) and (level == 2 or sum(groups.values()) > 1):
+            lines.append(f"{name:8} L{level}: {', '.join(found)}")
+    nodes = nodes_of(cpus, host)
+    if len(nodes) > 1:
+        lines.append(f"memory   {len(nodes)} nodes, beside {', '.join(str(len(node)) for node in nodes)} threads")
+    return lines
 
 
 def _count(cpus: tuple[int, ...]) -> str:
@@ -334,14 +386,36 @@ def cpu_list(text: str | None) -> frozenset[int]:
 
 def _cache_bytes(read: Reader, cpu: int) -> dict[int, int]:
     """Bytes of each level's data cache as ``cpu`` sees it."""
-    sizes: dict[int, int] = {}
-    for index in range(MOST_CACHES):
-        cache = f"{CPUS}/cpu{cpu}/cache/index{index}"
-        level, kind, size = (read(f"{cache}/{name}") for name in ("level", "type", "size"))
-        found = re.fullmatch(r"(\d{1,12})([KMG]?)", size or "", re.ASCII)
-        if found and level in ("1", "2", "3") and kind in ("Data", "Unified"):
-            sizes[int(level)] = int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+    sizes = dict(_cache(read, f"{CPUS}/cpu{cpu}/cache/index{index}") for index in range(MOST_CACHES))
+    sizes.pop(0, None)
     return sizes
+
+
+def _shared_caches(read: Reader, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
+    """Each cache of levels 2 and 3 once, with all the CPUs that the kernel says share it."""
+    found: dict[tuple[int, frozenset[int]], Cache] = {}
+    known: set[tuple[int, int]] = set()
+    present = (read(f"{CPUS}/cpu{cpus[0]}/cache/index{index}/level") is not None for index in range(MOST_CACHES))
+    last = sum(itertools.takewhile(bool, present))
+    for cpu, index in itertools.product(cpus, range(1, last)):
+        if (index, cpu) in known:
+            continue
+        folder = f"{CPUS}/cpu{cpu}/cache/index{index}"
+        level, size = _cache(read, folder)
+        sharing = cpu_list(read(f"{folder}/shared_cpu_list")) if level >= 2 else frozenset[int]()
+        if cpu in sharing:
+            found.setdefault((level, sharing), Cache(level, size, sharing))
+            known |= {(index, other) for other in sharing}
+    return tuple(found.values())
+
+
+def _cache(read: Reader, folder: str) -> tuple[int, int]:
+    """(level, bytes) of the data cache that ``folder`` describes; zeros for another kind, and for what is no cache."""
+    level, kind, size = (read(f"{folder}/{name}") for name in ("level", "type", "size"))
+    found = re.fullmatch(r"(\d{1,12})([KMG]?)", size or "", re.ASCII)
+    if not found or level not in ("1", "2", "3") or kind not in ("Data", "Unified"):
+        return 0, 0
+    return int(level), int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
 
 
 def _cgroup_quota(read: Reader) -> float | None:

@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from autotune.host.machine import read_host, thread_cpus
+from autotune.host.machine import nodes_of, read_host, thread_cpus
 from autotune.host.pages import paged
 from autotune.options import cache_folder
 from schedules.lower import tvm_target
@@ -86,7 +87,7 @@ class Roofline:
 
     Attributes:
         gflops: fused multiply-adds of fp32, each counting 2, in 1e9 per second.
-        memory_gb_s: bytes read of ``MEMORY_BYTES``, from memory or, where it holds as much, from L3, in 1e9 per second.
+        memory_gb_s: bytes read of ``memory_bytes``, from memory or, where it holds as much, from L3, in 1e9 per second.
         l2_gb_s: bytes read from L2, likewise.
         l2_bytes: L2 caches of all threads together.
         bf16_gflops, int8_gops: multiply-adds of dot products, likewise; 0 where they were not measured.
@@ -151,12 +152,20 @@ def roofline_by(target: Target, best_s: Timer) -> Roofline:
     """The roofline of the machine on which ``best_s`` runs kernels."""
     return Roofline(
         _gflops(target, best_s),
-        read_gb_s(target, MEMORY_BYTES, 1, best_s),
+        read_gb_s(target, memory_bytes(target), 1, best_s),
         read_gb_s(target, target.l2_bytes // 2 * target.threads, 40, best_s),
         target.l2_bytes * target.threads,
         _dot_gflops(target, best_s, BF16),
         _dot_gflops(target, best_s, byte_form(target)),
     )
+
+
+def memory_bytes(target: Target) -> int:
+    """Bytes that are read for ``memory_gb_s``: ``MEMORY_BYTES``, or twice the L2 caches of many threads together.
+
+    Less would stay in them from one run to the next.
+    """
+    return max(MEMORY_BYTES, 2 * target.l2_bytes * target.threads)
 
 
 def _dot_gflops(target: Target, best_s: Timer, form: DotForm) -> float:
@@ -215,12 +224,28 @@ def best_of(module: tvm.runtime.Module, device: tvm.runtime.Device, arrays: list
     return float(min(timer(*arrays).results))
 
 
-def _ordinary(tensor: te.Tensor) -> NDArray[Any]:
-    """Numbers that no kernel is slow on, as ``tensor`` has them, in huge pages; bfloat16 as its bits."""
+def _ordinary(tensor: te.Tensor, cpus: Sequence[int] = ()) -> NDArray[Any]:
+    """Numbers that no kernel is slow on, as ``tensor`` has them, in huge pages; bfloat16 as its bits.
+
+    Args:
+        cpus: those that read a part of the outermost axis each. They write it first, so that it lies in the memory of
+            their node.
+    """
     dtype, shape = str(tensor.dtype), [int(size) for size in tensor.shape]
     stored = np.dtype("uint16" if dtype == "bfloat16" else dtype)
     array = paged(math.prod(shape) * stored.itemsize).view(stored).reshape(shape)
-    array.fill({"float32": 1e-3, "bfloat16": 0x3A83}.get(dtype, 1))  # 0x3A83: 1e-3
+    number = {"float32": 1e-3, "bfloat16": 0x3A83}.get(dtype, 1)  # 0x3A83: 1e-3
+    if not cpus:
+        array.fill(number)
+        return array
+
+    def fill(part: int) -> None:
+        os.sched_setaffinity(0, {cpus[part]})  # of this thread alone
+        array[part].fill(number)
+
+    for part in range(len(cpus)):
+        with ThreadPoolExecutor(1) as own:
+            own.submit(fill, part).result()
     return array
 
 
@@ -350,5 +375,8 @@ def read_gb_s(target: Target, size_bytes: int, repeats: int, best_s: Timer) -> f
         first = (sch.get(thread).loop_var * steps + sch.get(step).loop_var) * vectors + READ_AHEAD // (4 * lanes)
         prefetch_ahead(sch, 0, lanes, loops[2], [first + vector for vector in range(vectors)], INTO_L2)
     kernel = compiled(sch.mod["main"], "main", tvm_target(target))
-    seconds = best_s(kernel, [_ordinary(data), _ordinary(out)])
+    host = read_host()
+    cpus = thread_cpus(min(target.threads, len(host.allowed)), host)
+    beside = repeats == 1 and len(nodes_of(cpus, host)) > 1 and len(cpus) == target.threads
+    seconds = best_s(kernel, [_ordinary(data, cpus if beside else ()), _ordinary(out)])
     return repeats * target.threads * steps * vectors * lanes * 4 / seconds / 1e9

@@ -25,6 +25,7 @@ from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.prefetch import share_of_lines
 from schedules.templates.common.structure import Anchor
 from schedules.templates.common.winograd_transforms import AT, BT
+from schedules.templates.cpu.winograd import parts_of
 
 COUNT, SECOND, THIRD = "[rsp]", "[rsp+8]", "[rsp+16]"
 """Counters on the stack, and behind them what a transform keeps there."""
@@ -97,9 +98,9 @@ class WinogradAssembly:
         self._m = m = config.integer("algorithm")
         self._to, self._th, self._tw, self._rows = (config.integer(name) for name in ("to", "th", "tw", "rows"))
         self._unroll, self._chunked = config.integer("unroll"), config.integer("outer") == 1
-        self._parts = int(dict(config.items).get("parts", 1))
         batch, blocks, height, width, _ = anchor.spatial
         self._down, across = -(-height // m), -(-width // m)
+        self._parts, self._pieces = (1, 1) if self._chunked else parts_of(config, across)
         inputs = anchor.reduction[0] * anchor.groups
         shape, (top, left, _, _) = anchor.shapes[anchor.data], anchor.padding
         self._given = Image.of(anchor, shape[2], shape[3])
@@ -128,10 +129,10 @@ class WinogradAssembly:
         if self._chunked:
             stages.append(("chunks", batch * self._down // self._rows, self._chunk))
         else:
-            stages.append(("input", self._v.blocks * self._v.down, self._input_row))
+            stages.append(("input", self._v.blocks * self._v.down * self._pieces, self._input_row))
             panels = self._v.side**2 * blocks // self._to
             stages.append(("products", panels * self._parts, self._panel_of_products))
-            stages.append(("output", batch * blocks * self._down, self._output_row))
+            stages.append(("output", batch * blocks * self._down * self._pieces, self._output_row))
         labels = [code.label(name) for name, *_ in stages]
         shared, each = (0, own) if self._chunked else (own, 0)
         loops = [(label, jobs) for label, (_, jobs, _) in zip(labels, stages, strict=True)]
@@ -151,10 +152,10 @@ class WinogradAssembly:
         )
 
     def _input_tiles(self) -> None:
-        """A row of tiles of one block: rbx the image's first pixel, r14 the place in V."""
+        """A row of tiles of one block, or a piece of it: rbx the image's first pixel, r14 the place in V."""
         code, row = self._code, self._image.row
         self._into.begin()
-        with code.repeated("r10", self._v.across):
+        with code.repeated("r10", self._v.across // self._pieces):
             self._into.tile(
                 lambda x, y: f"[rbx+{x * row + y * self._size}]",
                 lambda x, y, register: code.emit(f"vmovups {self._v.at('r14', x, y)}, v{register}"),
@@ -201,13 +202,17 @@ class WinogradAssembly:
         code.emit(f"dec qword ptr {COUNT}", f"jnz {row}")
 
     def _output_tiles(self) -> None:
-        """Tiles of a row of a block: rbx its products, r12 rows of the result left, r13 the block, r14 the place."""
+        """Tiles of a row of a block, or of a piece of it.
+
+        rbx its products, r12 rows of the result left, r13 the block, r14 the place, and for pieces r9 columns left.
+        """
         code, (_, _, height, width, _) = self._code, self._anchor.spatial
         line = width * self._size
         self._back.begin()
         self._epilogue.hold(code, self._back.spare)
-        across = self._products.across
-        code.emit(f"mov r9d, {width}")  # columns of the result from here
+        across = self._products.across // self._pieces
+        if self._pieces == 1:
+            code.emit(f"mov r9d, {width}")  # columns of the result from here
         with code.repeated("r10", across):
             self._epilogue.begin(code)
             end, over = code.label("end"), [code.label("over") for _ in range(self._m)]
@@ -230,9 +235,12 @@ class WinogradAssembly:
         self._code.emit("xor edx, edx", f"mov ecx, {count}", "div ecx")
 
     def _input_row(self) -> None:
-        """Job c · rows of tiles + one of them."""
+        """Job c · rows of tiles + one of them, and of that one of its pieces."""
         code, v, image = self._code, self._v, self._image
         code.emit("mov eax, r15d")
+        if self._pieces > 1:
+            self._divide(self._pieces)
+            code.emit(f"imul r13d, edx, {v.across // self._pieces}")  # tiles before the piece
         self._divide(v.down)  # eax: c, edx: ty
         self._workspace("r14", 0)
         code.emit(f"imul rcx, rax, {v.block}", "add r14, rcx", f"imul rcx, rdx, {v.row}", "add r14, rcx")
@@ -242,6 +250,9 @@ class WinogradAssembly:
         code.emit(
             f"imul rax, rax, {image.batch}", "add rbx, rax", f"imul rdx, rdx, {self._m * image.row}", "add rbx, rdx"
         )
+        if self._pieces > 1:
+            code.emit(f"imul rcx, r13, {self._m * self._size}", "add rbx, rcx")
+            code.emit(f"imul rcx, r13, {self._size}", "add r14, rcx")
         self._input_tiles()
 
     def _panel_of_products(self) -> None:
@@ -274,9 +285,12 @@ class WinogradAssembly:
         self._product_tiles()
 
     def _output_row(self) -> None:
-        """Job (picture · blocks + block) · rows of tiles + one of them."""
+        """Job (picture · blocks + block) · rows of tiles + one of them, and of that one of its pieces."""
         code, products, (_, blocks, height, width, _) = self._code, self._products, self._anchor.spatial
         code.emit("mov eax, r15d")
+        if self._pieces > 1:
+            self._divide(self._pieces)
+            code.emit(f"imul r9d, edx, {products.across // self._pieces}")  # tiles before the piece
         self._divide(self._down)  # eax: picture · blocks + block, edx: row of tiles
         self._workspace("rbx", self._v.size)
         code.emit(
@@ -288,6 +302,10 @@ class WinogradAssembly:
         self._divide(blocks)  # eax: picture, edx: block
         code.emit("mov r13d, edx", f"imul rdx, rdx, {products.block}", "add rbx, rdx")
         code.emit(f"imul rax, rax, {self._down * products.row}", "add rbx, rax")
+        if self._pieces > 1:
+            code.emit(f"imul rcx, r9, {self._size}", "add rbx, rcx")
+            code.emit(f"imul rcx, r9, {self._m * self._size}", "add r14, rcx")
+            code.emit(f"imul r9d, r9d, {-self._m}", f"add r9d, {width}")
         self._output_tiles()
 
     def _chunk(self) -> None:

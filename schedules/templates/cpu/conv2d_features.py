@@ -93,7 +93,9 @@ def _balance(
     if target.threads <= FEW_THREADS:
         return share
     (work, transforms), m = done, columns["algorithm"]
-    rows = anchor.spatial[0] * np.ceil(anchor.spatial[2] / np.where(m > 0, m, 1.0))
+    down, across = (np.ceil(anchor.spatial[axis] / np.where(m > 0, m, 1.0)) for axis in (2, 3))
+    pieces = np.gcd(across.astype(int), np.asarray(columns.get("parts", 1), int))
+    rows = anchor.spatial[0] * down * pieces
     inputs, outputs = anchor.reduction[0], anchor.spatial[1]
     moved = sum(part / balance(rows * part, target.threads) for part in (inputs, outputs)) / (inputs + outputs)
     phases: NDArray[np.float64] = (work + transforms) / (work / share + transforms * moved)

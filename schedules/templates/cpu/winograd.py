@@ -17,11 +17,13 @@ floats: a sum may be some units off, of the hundreds or thousands that are one l
 The knob ``outer`` chooses how the stages run:
     0: input transform, products and output transform in turn, each in parallel: weights are read once
     1: all three for one chunk of tile rows, chunks in parallel: V and M stay in the cache; for large images
-For more than two threads, the knob ``parts`` divides the rows of tiles of each product among jobs of their own.
+For more than two threads, the knob ``parts`` divides the rows of tiles of each product among jobs of their own, and
+each row of tiles of both transforms, as far as ``parts`` divides it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,6 +153,12 @@ def _summed(number: tirx.Expr, form: DotForm | None) -> tirx.Expr:
     return tirx.nearbyint(number).astype(form.sum) if form else number
 
 
+def parts_of(config: Config, across: int) -> tuple[int, int]:
+    """(parts of the rows of tiles of a product, parts of a row of ``across`` tiles of a transform), as phases."""
+    parts = int(dict(config.items).get("parts", 1))
+    return parts, math.gcd(parts, across)
+
+
 def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
     """Schedule ``stages`` and its epilogue in place."""
     m = config.integer("algorithm")
@@ -160,6 +168,7 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
         assert tail is not None
     else:
         tail = sch.get_sblock("result")
+    parts, pieces = parts_of(config, -(-anchor.spatial[3] // m))
     n, o, h, w, b = sch.get_loops(tail)
     hy, p = sch.split(h, [None, m])
     wx, q = sch.split(w, [None, m])
@@ -170,19 +179,22 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
     else:
         sch.reorder(n, o, hy, wx, p, q, b)
         outer = sch.fuse(n, o, hy)
+        if pieces > 1:
+            piece, wx = sch.split(wx, [pieces, None])
+            outer = sch.fuse(outer, piece)
     sch.parallel(outer)
     sch.compute_at(sch.get_sblock(OUTPUT), wx, preserve_unit_loops=True)
     unroll_tile(sch, tail, 3)
     fused_chunk = outer if config.integer("outer") else None
-    loops_of_product = _schedule_product(sch, config, fused_chunk)
-    _schedule_input(sch, fused_chunk)
+    loops_of_product = _schedule_product(sch, config, fused_chunk, parts)
+    _schedule_input(sch, fused_chunk, pieces)
     pad = sch.get_sblock("pad")
     parallel_outer(sch, pad, 3)
     sch.vectorize(sch.get_loops(pad)[-1])
-    _prefetch(sch, anchor, config, loops_of_product)
+    _prefetch(sch, anchor, config, loops_of_product, parts)
 
 
-def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[LoopRV, ...]:
+def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any, parts: int) -> tuple[LoopRV, ...]:
     """Schedule the matrix products.
 
     Returns:
@@ -200,7 +212,6 @@ def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[
     sch.reorder(x, y, oo, yo, xo, ci, io, ii, *tile_order((oi, config.integer("to")), (yi, xi), pixels), b)
     panels: tuple[LoopRV, ...] = (x, y, oo)
     if chunk is None:
-        parts = int(dict(config.items).get("parts", 1))
         part, yo = sch.split(yo, [parts, None]) if parts > 1 else (None, yo)
         panels = (sch.fuse(x, y, oo, *([] if part is None else [part])),)
         sch.parallel(panels[0])
@@ -212,13 +223,13 @@ def _schedule_product(sch: s_tir.Schedule, config: Config, chunk: Any) -> tuple[
     return (*panels, yo, xo, ci, io)
 
 
-def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...]) -> None:
+def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[LoopRV, ...], parts: int) -> None:
     """Prefetch the next panel of U while the tiles of the current one are computed."""
     *panels, yo, xo, ci, io = loops
     panel: tirx.Expr = tirx.const(0, "int64")
     for loop in panels:
         panel = panel * sch.get(loop).extent + sch.get(loop).loop_var
-    down, across, parts = sch.get(yo), sch.get(xo), int(dict(config.items).get("parts", 1))
+    down, across = sch.get(yo), sch.get(xo)
     vectors = config.integer("to") * anchor.reduction[0] * anchor.reduction[3]
     tile, tiles = down.loop_var * across.extent + across.loop_var, int(down.extent) * int(across.extent)
     if parts > 1:
@@ -226,10 +237,11 @@ def _prefetch(sch: s_tir.Schedule, anchor: Anchor, config: Config, loops: tuple[
     prefetch_next(sch, anchor.weight, anchor.spatial[4], [ci, io], Panel(vectors, [(panel + 1) * vectors], tile, tiles))
 
 
-def _schedule_input(sch: s_tir.Schedule, chunk: Any) -> None:
+def _schedule_input(sch: s_tir.Schedule, chunk: Any, pieces: int) -> None:
     transform = sch.get_sblock(INPUT)
     if chunk is not None:
         sch.compute_at(transform, chunk, preserve_unit_loops=True)
     else:
-        c, ty, *_ = sch.get_loops(transform)
-        sch.parallel(sch.fuse(c, ty))
+        c, ty, tx, *_ = sch.get_loops(transform)
+        more = [sch.split(tx, [pieces, None])[0]] if pieces > 1 else []
+        sch.parallel(sch.fuse(c, ty, *more))

@@ -289,12 +289,16 @@ def balance(jobs: NDArray[Any], threads: int | NDArray[Any]) -> NDArray[np.float
     return used
 
 
-def idle(share: NDArray[np.float64], threads: int) -> NDArray[np.float64]:
+def idle(share: NDArray[np.float64], threads: int, cycles: NDArray[np.float64] | float = 1.0) -> NDArray[np.float64]:
     """Cost of a first guess whose jobs use ``share`` of the time of ``threads`` threads; 0 if they use all of it.
 
-    With many threads a kernel takes 1 / ``share`` times as long, whatever its tiles gain.
+    With many threads a kernel takes ``cycles`` / ``share`` times as long as at best: jobs that keep more threads busy
+    are worth smaller tiles only as far as that makes it shorter.
+
+    Args:
+        cycles: of its products, as the feature of that name says them.
     """
-    cost: NDArray[np.float64] = 1 - share if threads <= FEW_THREADS else DOUBLED * np.log2(1 / share)
+    cost: NDArray[np.float64] = 1 - share if threads <= FEW_THREADS else DOUBLED * np.log2(cycles / share)
     return cost
 
 

@@ -157,7 +157,7 @@ class BatchMatmulTemplate(MarkedTemplate):
             return {
                 "loads": 4 * derived["loads_per_fma"],
                 "tile": 0.2 * np.abs(derived["accumulators"] - 20),
-                "idle": 6 * idle(derived["balance"], target.threads),
+                "idle": 6 * idle(derived["balance"], target.threads, derived[CYCLES]),
                 "packs": 16 / columns["rows"],
                 "unroll": 0.2 * np.abs(np.log2(columns["unroll"]) - 1),
                 "unpacked": -0.5 * columns["pack"],

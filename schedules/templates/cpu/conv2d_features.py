@@ -184,7 +184,7 @@ def _terms(columns: Columns, derived: Columns, threads: int) -> Columns:
         # A vector of weights counts as nearly two loads: it must first come into L1, where pixels already are.
         "loads": 4.0 * np.where(amx, 0, (1.8 * columns["to"] + columns["th"] * columns["tw"]) / tile),
         "starved": np.where(amx, derived[CYCLES], 0.5 * np.maximum(0, 10 - tile)),
-        "idle": 3.0 * idle(derived["balance"], threads),
+        "idle": 3.0 * idle(derived["balance"], threads, derived[CYCLES]),
         "fetch": derived["fetch"],
         "unroll": 0.05 * np.abs(np.log2(columns["unroll"]) - 2),
         "grain": 0.02 * np.abs(columns["rows"] - columns["th"]) * derived["chunked"],

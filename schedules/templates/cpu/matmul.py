@@ -146,7 +146,8 @@ class MatmulTemplate(NestedTemplate):
                 "loads": 4 * vectors * (columns["tm"] + 2 * columns["tn"]) / tile,
                 "twice": 4 * vectors * (_computed(columns) - 1),
                 "tile": 0.3 * vectors * np.abs(tile - (24 if rows > 1 else 4)),
-                "idle": 3 * idle(derived["balance"], target.threads),
+                # Weights that are read once come no faster than memory gives them, whatever the tile.
+                "idle": 3 * idle(derived["balance"], target.threads, derived[CYCLES] if rows > 1 else 1.0),
                 "unroll": 0.2 * np.abs(np.log2(columns["unroll"]) - 2),
                 "rows": -0.1 * np.log2(columns["rows"]),
                 "long_sum": 0.3 * (columns["depth"] > CHUNKS[1]),

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from schedules.space import Columns, Knob
 from schedules.target import Target
+from schedules.templates.common.ranking import CYCLES
 from schedules.templates.common.structure import Anchor, balance, divisors, idle, job_parts
 
 MOST_JOB_ROWS = 56
@@ -48,5 +49,5 @@ def window_terms(columns: Columns, derived: Columns, threads: int) -> Columns:
         "tile": np.abs(columns["tw"] - GOOD_TILE),
         "rows": np.abs(columns["rows"] - GOOD_ROWS),
         "padded_before": -columns["pad"],
-        "idle": 8 * idle(derived["balance"], threads),
+        "idle": 8 * idle(derived["balance"], threads, derived.get(CYCLES, 1.0)),
     }

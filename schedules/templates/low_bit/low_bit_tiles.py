@@ -154,7 +154,7 @@ class LowBitTilesTemplate(MarkedTemplate):
         def ranks(_: Columns, derived: Columns) -> Columns:
             return {
                 "amx": 8 * derived[CYCLES],
-                "idle": 3 * idle(derived["balance"], target.threads),
+                "idle": 3 * idle(derived["balance"], target.threads, derived[CYCLES]),
                 "widened": 32 * derived["widened_per_row"],
                 "panel": 0.3 * np.maximum(0, derived["panel_l2"] + 1),
             }

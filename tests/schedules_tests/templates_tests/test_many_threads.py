@@ -26,6 +26,8 @@ from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
 )
 
 MANY = (4, 16, 64)
+NEAR = 1.1
+"""Heuristic terms beside the time may outweigh so much of it."""
 DIVIDED = [case for case in CASES if case.template in ("conv2d", "depthwise", "pool")]
 QUICK = ("conv2d_3x3", "conv2d_grouped", "depthwise_3x3", "pool_max")
 slow = pytest.mark.slow
@@ -121,6 +123,7 @@ def test_idle_threads_cost_what_they_take() -> None:
     many = idle(shares, FEW_THREADS + 1)
     assert many[2] == 0.0
     assert many[0] == pytest.approx(2 * many[1])  # twice as long, and twice again
+    assert idle(shares, 64, 2.0)[2] == pytest.approx(idle(shares, 64)[1])  # twice the cycles, or half of the threads
 
 
 def test_rows_are_divided_for_many_threads_and_few_rows_only() -> None:
@@ -133,15 +136,15 @@ def test_rows_are_divided_for_many_threads_and_few_rows_only() -> None:
 
 @pytest.mark.parametrize("threads", MANY)
 @pytest.mark.parametrize("case", sampled(DIVIDED, QUICK))
-def test_a_first_guess_leaves_no_more_threads_idle_than_one_for_two(case: Case, threads: int) -> None:
+def test_a_first_guess_takes_no_longer_than_one_for_two(case: Case, threads: int) -> None:
     """What a guess for many threads loses in its tiles it must gain in jobs."""
     space = claim(case.func, replace(TARGET, threads=threads)).space
-    names = space.feature_names
-    best = space.features([space.initial[0]])[0][names.index("balance")]
     few = {**dict(claim(case.func, TARGET).space.initial[0].items), "parts": 1}
     same = Config(space.identity, tuple((knob.name, few[knob.name]) for knob in space.knobs))
     assert space.contains(same)
-    assert best >= space.features([same])[0][names.index("balance")] - 1e-9
+    columns = dict(zip(space.feature_names, space.features([space.initial[0], same]).T, strict=True))
+    best, before = columns.get("cycles", np.ones(2)) / columns["balance"]
+    assert best <= before * NEAR
 
 
 def test_balance_is_one_where_all_threads_end_together() -> None:

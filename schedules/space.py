@@ -29,10 +29,16 @@ ENUMERATION_LIMIT = 1 << 18
 
 @dataclass(frozen=True)
 class Knob:
-    """One choice: a name and the values it can take, in an order in which neighbours are alike."""
+    """One choice: a name and the values it can take, in an order in which neighbours are alike.
+
+    Attributes:
+        is_feature: whether models see the choice itself, besides the features that a template derives from it. A knob
+            that only some targets have is none: what was learned on the others holds for its spaces, too.
+    """
 
     name: str
     choices: tuple[Value, ...]
+    is_feature: bool = True
 
     def __post_init__(self) -> None:
         if not self.choices or len(set(self.choices)) != len(self.choices):
@@ -199,7 +205,7 @@ class Space:
         return [self.config(moved) for moved in rows[self.allowed(rows)]]
 
     def encode(self, config: Config) -> NDArray[np.float64]:
-        """(d,) numbers for a model: log2 of a positive numeric knob, else the choice's index."""
+        """(f,) numbers of the knobs that are features: log2 of a positive numeric one, else the choice's index."""
         encoded: NDArray[np.float64] = self._encode_rows(self.row(config)[None, :])[0]
         return encoded
 
@@ -207,19 +213,21 @@ class Space:
         columns = self.columns(rows)
         encoded = []
         for knob in self.knobs:
+            if not knob.is_feature:
+                continue
             column = columns[knob.name]
             encoded.append(np.log2(column) if knob.numeric.min() > 0 else column)
         return np.stack(encoded, axis=1) if encoded else np.zeros((len(rows), 0))
 
     def features(self, configs: Sequence[Config]) -> NDArray[np.float64]:
-        """(n, d + k) encoded knobs followed by the template's k analytic features."""
+        """(n, f + k) encoded knobs that are features, followed by the template's k analytic features."""
         return self.row_features(np.stack([self.row(config) for config in configs]))
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
-        """(d + k,) names of the columns of ``features``."""
+        """(f + k,) names of the columns of ``features``."""
         derived = () if self.derive is None else self.derive(self.columns(np.zeros((1, len(self.knobs)), np.int32)))
-        return (*(knob.name for knob in self.knobs), *derived)
+        return (*(knob.name for knob in self.knobs if knob.is_feature), *derived)
 
     def row_features(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
         """Work like ``features``, for choice indices (n, d): scores a whole space without making Config objects."""

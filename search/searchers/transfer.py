@@ -14,8 +14,9 @@ from schedules.space import Knob, Space
 def transferred(space: Space, configs: Iterable[Config], most: int) -> list[Config]:
     """Up to ``most`` distinct valid configs of ``space``, each the nearest to one of ``configs``, in their order.
 
-    Every knob takes the choice nearest to the other's value. Where those choices do not go together, the valid config
-    with the fewest steps in between stands in; a space too large to list then gives none.
+    Every knob takes the choice nearest to the other's value. A knob that the other space lacks, as one for fewer
+    threads may, takes its first choice. Where those choices do not go together, the valid config with the fewest steps
+    in between stands in; a space too large to list then gives none.
     """
     found: dict[Config, None] = {}
     for config in configs:
@@ -29,9 +30,9 @@ def transferred(space: Space, configs: Iterable[Config], most: int) -> list[Conf
 
 def _nearest(space: Space, config: Config) -> Config | None:
     values = dict(config.items)
-    if config.space != space.identity or any(knob.name not in values for knob in space.knobs):
+    if config.space != space.identity:
         return None
-    clipped = space.config([_nearest_choice(knob, values[knob.name]) for knob in space.knobs])
+    clipped = space.config([_nearest_choice(knob, values.get(knob.name, knob.choices[0])) for knob in space.knobs])
     if space.contains(clipped):
         return clipped
     if not space.enumerated or not len(space.rows):

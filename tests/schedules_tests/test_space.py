@@ -76,6 +76,15 @@ def test_features_are_finite_and_the_same_one_by_one(space: Space) -> None:
     assert np.array_equal(features, np.stack([space.encode(config) for config in configs]))
 
 
+def test_a_knob_may_be_seen_by_what_is_derived_from_it_only() -> None:
+    knobs = Knob("tile", (1, 2)), Knob("parts", (1, 2, 4), is_feature=False)
+    space = Space("toy", 1, knobs, derive=lambda columns: {"jobs": columns["tile"] * columns["parts"]})
+    assert space.feature_names == ("tile", "jobs")
+    assert space.features([space.config([1, 2])]).tolist() == [[1.0, 8.0]]
+    assert space.encode(space.config([1, 2])).tolist() == [1.0]
+    assert space.size == 6
+
+
 def test_derived_features_follow_the_knobs() -> None:
     space = Space("s", 1, (Knob("a", (1, 2)),), derive=lambda columns: {"double": 2 * columns["a"]})
     assert space.features([space.config([1])]).tolist() == [[1.0, 4.0]]

@@ -311,4 +311,5 @@ def job_parts(sizes: Sequence[int], jobs: int, threads: int) -> tuple[Knob, ...]
     """
     if threads <= FEW_THREADS or jobs >= MANY_JOBS * threads:
         return ()
-    return (Knob("parts", tuple(sorted({d for size in sizes for d in divisors(size, MOST_PARTS)}))),)
+    parts = sorted({d for size in sizes for d in divisors(size, MOST_PARTS)})
+    return (Knob("parts", tuple(parts), is_feature=False),)

@@ -155,7 +155,7 @@ def _summed(number: tirx.Expr, form: DotForm | None) -> tirx.Expr:
 
 def parts_of(config: Config, across: int) -> tuple[int, int]:
     """(parts of the rows of tiles of a product, parts of a row of ``across`` tiles of a transform), as phases."""
-    parts = int(dict(config.items).get("parts", 1))
+    parts = config.integer("parts") if "parts" in dict(config.items) else 1
     return parts, math.gcd(parts, across)
 
 

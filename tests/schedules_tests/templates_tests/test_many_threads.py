@@ -14,6 +14,7 @@ from schedules.lower import BASELINE, assembly, claim
 from schedules.target import Target
 from schedules.templates.common.structure import FEW_THREADS, MANY_JOBS, MOST_PARTS, balance, idle, job_parts
 from schedules.vocabulary.errors import ScheduleError
+from search.searchers.transfer import transferred
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Array, Case, dtypes, inputs, run, shapes
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
@@ -132,6 +133,15 @@ def test_rows_are_divided_for_many_threads_and_few_rows_only() -> None:
     (knob,) = job_parts((14, 5), 100, 16)
     assert knob.choices == (1, 2, 5, 7)
     assert max(knob.choices) <= MOST_PARTS
+
+
+@pytest.mark.parametrize("case", sampled(DIVIDED, QUICK))
+def test_models_see_the_same_features_for_any_number_of_threads(case: Case) -> None:
+    """So that results for few threads, and the shipped posterior, speak of spaces for many."""
+    few, many = (claim(case.func, replace(TARGET, threads=threads)).space for threads in (2, 64))
+    assert few.feature_names == many.feature_names
+    assert many.features([many.initial[0]]).shape == (1, len(many.feature_names))
+    assert transferred(many, [few.initial[0]], 1)
 
 
 @pytest.mark.parametrize("threads", MANY)

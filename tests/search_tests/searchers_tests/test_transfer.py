@@ -48,9 +48,14 @@ def test_a_forbidden_combination_moves_by_few_steps():
     )
 
 
-def test_another_space_or_missing_knobs_give_nothing():
+def test_another_space_gives_nothing():
     assert transferred(space((1,), (1,)), [Config("toy/2", (("tile", 1), ("block", 1), ("order", "in")))], 1) == []
-    assert transferred(space((1,), (1,)), [Config("toy/1", (("tile", 1),))], 1) == []
+
+
+def test_a_knob_that_the_other_space_lacks_takes_its_first_choice():
+    """Spaces for many threads have a knob more, whose first choice is how spaces for few do it."""
+    few = Config("toy/1", (("tile", 4), ("block", 8)))
+    assert transferred(space((2, 4), (8,)), [few], 1) == [config(4, 8, "in")]
 
 
 def test_a_space_too_large_to_list_gives_only_what_fits():

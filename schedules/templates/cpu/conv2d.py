@@ -261,7 +261,7 @@ class Conv2dTemplate(NestedTemplate):
             return legal
 
         space = Space(OP, self.version, knobs, fits, partial(features, anchor=anchor, target=target))
-        first, saving = first_guesses(space, target.threads)
+        first, saving = first_guesses(space, target.threads, batch * height * width)
         best = {config.integer("algorithm"): config for config in reversed(first)}
         seeds = tuple(config for config in first if config in best.values()) if len(best) > 1 else ()
         return replace(space, initial=first, seeds=seeds, saving=saving)

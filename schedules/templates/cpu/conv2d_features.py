@@ -163,9 +163,13 @@ def _fetched(columns: Columns, anchor: Anchor, target: Target, weights: NDArray[
     return np.where(m > 0, winograd, direct)
 
 
-def first_guesses(space: Space, threads: int) -> tuple[tuple[Config, ...], float]:
-    """The configs an expert would try first, six of each algorithm, the algorithms in turn; and ``Space.saving``."""
-    columns, order, saving = costs(space, partial(_terms, threads=threads))
+def first_guesses(space: Space, threads: int, pixels: int) -> tuple[tuple[Config, ...], float]:
+    """The configs an expert would try first, six of each algorithm, the algorithms in turn; and ``Space.saving``.
+
+    Args:
+        pixels: of all pictures together, which share the weights.
+    """
+    columns, order, saving = costs(space, partial(_terms, threads=threads, pixels=pixels))
     telling = [columns[name] for name in ("to", "th", "tw", "outer", "turns", "parts") if name in columns]
     by_algorithm = [
         varied(order[columns["algorithm"][order] == m], telling, most=6)
@@ -176,7 +180,7 @@ def first_guesses(space: Space, threads: int) -> tuple[tuple[Config, ...], float
     return found, saving
 
 
-def _terms(columns: Columns, derived: Columns, threads: int) -> Columns:
+def _terms(columns: Columns, derived: Columns, threads: int, pixels: int) -> Columns:
     """What makes a first guess bad, as ``ranked`` wants it. The weights are heuristics, not measured."""
     tile = derived["accumulators"]
     amx = columns["algorithm"] == ALGORITHM
@@ -184,7 +188,8 @@ def _terms(columns: Columns, derived: Columns, threads: int) -> Columns:
         # A vector of weights counts as nearly two loads: it must first come into L1, where pixels already are.
         "loads": 4.0 * np.where(amx, 0, (1.8 * columns["to"] + columns["th"] * columns["tw"]) / tile),
         "starved": np.where(amx, derived[CYCLES], 0.5 * np.maximum(0, 10 - tile)),
-        "idle": 3.0 * idle(derived["balance"], threads, derived[CYCLES]),
+        # Weights that are read once come no faster than memory gives them, whatever the tile.
+        "idle": 3.0 * idle(derived["balance"], threads, derived[CYCLES] if pixels > 1 else 1.0),
         "fetch": derived["fetch"],
         "unroll": 0.05 * np.abs(np.log2(columns["unroll"]) - 2),
         "grain": 0.02 * np.abs(columns["rows"] - columns["th"]) * derived["chunked"],

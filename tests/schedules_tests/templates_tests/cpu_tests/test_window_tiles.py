@@ -7,7 +7,7 @@ import pytest
 
 from schedules.target import Target
 from schedules.templates.common.structure import find_anchor
-from schedules.templates.cpu.window_tiles import MOST_JOB_ROWS, window_balance, window_knobs
+from schedules.templates.cpu.window_tiles import MOST_JOB_ROWS, whole_parts, window_balance, window_knobs
 from tests.schedules_tests.cases import CASES
 
 POOL = next(case.func for case in CASES if case.name == "pool_max")
@@ -18,10 +18,24 @@ EVEN = next(case.func for case in CASES if case.name == "pool_average")
 def test_knobs(func: object, pads: tuple[int, ...]) -> None:
     anchor = find_anchor(func, "pool")
     assert anchor is not None
-    tw, rows, pad = window_knobs(anchor, 4)
+    tw, rows, pad = window_knobs(anchor, 4, threads=2)
     assert all(anchor.spatial[3] % size == 0 and size <= 4 for size in tw.choices)
     assert all(anchor.spatial[2] % size == 0 and size <= MOST_JOB_ROWS for size in rows.choices)
     assert pad.choices == pads
+
+
+def test_parts_of_rows_have_whole_tiles_of_a_padded_image() -> None:
+    anchor = find_anchor(EVEN, "pool")
+    assert anchor is not None
+    *_, parts = window_knobs(anchor, 4, threads=16)
+    assert all(anchor.spatial[3] % part == 0 for part in parts.choices)
+    width = anchor.spatial[3]
+    columns = {
+        "tw": np.asarray([1.0, width, width, 1.0]),
+        "pad": np.asarray([0.0, 0.0, 1.0, 1.0]),
+        "parts": np.asarray([width, 1.0, 1.0, 2.0]),
+    }
+    assert whole_parts(columns, anchor).tolist() == [True, True, True, False]
 
 
 def test_balance_counts_the_jobs() -> None:

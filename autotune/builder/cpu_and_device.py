@@ -45,7 +45,7 @@ from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.roofline import Roofline
 from autotune.importer.program import Program
 from autotune.interface import TensorSpec
-from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measurer import MeasurementBackend
 from autotune.options import Options
 from autotune.runtime.model_timing import (
     Run,
@@ -141,6 +141,7 @@ class CpuAndDevice:
         cpu, device: what the artifacts of parts were built for.
         options: of the run; without ``options.device`` nothing is run on the device.
         folder: for artifacts.
+        measurer: of the run; compiles the CPU's kernels.
     """
 
     whole: TunedPart
@@ -151,6 +152,7 @@ class CpuAndDevice:
     device: Target
     options: Options
     folder: Path
+    measurer: MeasurementBackend
 
     def cuts(self) -> Iterator[tuple[tuple[Subgraph, ...], Problem]]:
         """Implement ``Source.cuts``; calls are numbered when the subgraphs are put together."""
@@ -298,10 +300,9 @@ class CpuAndDevice:
         if not self.options.device:
             provenance["unverified"] = NOT_RUN
         path = self.folder / f"placed-{number}"
-        with LocalMeasurer(self.cpu, seed=self.options.seed) as measurer:
-            objects = compile_kernels(program, kernels, measurer)
-            link = partial(_link, {step.symbol: objects[step.symbol] for step in steps.calls if step.symbol in objects})
-            write_artifact(path, program, plan, steps, identity(program, plan), provenance, partial(link, devices))
+        objects = compile_kernels(program, kernels, self.measurer)
+        link = partial(_link, {step.symbol: objects[step.symbol] for step in steps.calls if step.symbol in objects})
+        write_artifact(path, program, plan, steps, identity(program, plan), provenance, partial(link, devices))
         return path
 
     def _steps(self, placed: PlacedModel, merged: Merged, values: Sequence[str]) -> Steps:

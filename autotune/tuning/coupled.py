@@ -30,6 +30,7 @@ from autotune.graph.placement import Link
 from autotune.importer.onnx_model.operator_splits import Share
 from autotune.options import Options
 from autotune.tuning.composition import Composed
+from autotune.tuning.part import Measurers
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, part_options
 from schedules.target import Target
@@ -42,18 +43,21 @@ model and its parts have most kernels in common, so what was tuned for one is th
 class CoupledLanes:
     """The composition of a model on this machine's CPU and a device: a part per lane of the whole and each subgraph.
 
+    Parts are not compared with the reference where the device is here: the whole is (``composition.py``).
+
     Args:
         job: for the CPU; the target in its options is the device's.
+        measurers: of the run.
 
     Raises:
         ModelError: if the model cannot be cut.
     """
 
-    def __init__(self, job: PartJob) -> None:
+    def __init__(self, job: PartJob, measurers: Measurers) -> None:
         options, host = job.options, job.target
         assert options.target is not None
         assert host is not None
-        self._job, self._options, self._device = job, options, options.target
+        self._job, self._options, self._device, self._measurers = job, options, options.target, measurers
         self._lanes = coupled_lanes(options.lanes, host.threads)
         self._host, self._cpu = host, replace(host, threads=self._lanes[0].threads)
         self._model, cut = cut_into_branches(job.model, options.inputs, self._share())
@@ -87,11 +91,14 @@ class CoupledLanes:
         options, file = replace(self._options, lanes=Options.lanes), part.imported.path
         inputs = options.inputs if whole else {}
         on_cpu = replace(part_options(options, share, part.cpu, inputs), target=None, threads=cpu.threads)
-        yield PartJob(file, replace(on_cpu, peer=options.peer and whole), cpu, imported=part.imported)
+        compared = not options.device
+        on_cpu = replace(on_cpu, peer=options.peer and whole)
+        yield PartJob(file, on_cpu, cpu, imported=part.imported, compared=compared)
         on_device = replace(part_options(options, share, part.device, inputs), peer=False)
         # A device's program is wanted again for bounds, or as the CPU's own; else its memory is given back.
         again = not options.device or replace(self._device, threads=cpu.threads) == cpu
-        yield PartJob(file, on_device, self._device, True, imported=part.imported if again else None)
+        imported = part.imported if again else None
+        yield PartJob(file, on_device, self._device, True, imported=imported, compared=compared)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """Implement ``Composition.compose``: the fastest of what was placed and of either lane alone."""
@@ -99,8 +106,9 @@ class CoupledLanes:
             part if result is not None else replace(part, device=None)
             for part, result in zip(self._parts, results[1::2], strict=True)
         )
+        measurer = self._measurers.of(self._cpu, self._options)
         source = CpuAndDevice(
-            whole, tuple(parts), self._joins, self._lanes, self._cpu, self._device, self._options, folder
+            whole, tuple(parts), self._joins, self._lanes, self._cpu, self._device, self._options, folder, measurer
         )
         best = fastest(source)
         path, measured = best.candidate.made, self._options.device
@@ -109,7 +117,8 @@ class CoupledLanes:
         fields: dict[str, object] = {"latency_ms": {}, "verified": None, "reason": NOT_RUN}
         if measured or path == whole.cpu:
             artifact = Built(path, read_artifact(path).plan)
-            passed = first_that_passes(self._job.out, self._model, self._options.seed, [artifact])
+            server = self._measurers.server
+            passed = first_that_passes(self._job.out, self._model, self._options.seed, [artifact], server)
             assert passed is not None
             tuned_ms = 1e3 * best.seconds
             annotate(path, {LATENCY: {"untuned": None, "tuned": tuned_ms}})

@@ -28,6 +28,7 @@ from schedules.vocabulary.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
     from autotune.host.roofline import Roofline
+    from autotune.host.worker_pool import ForkServerProcess
     from autotune.importer.program import Program
     from autotune.measure.local_measurer import LocalMeasurer
 
@@ -44,6 +45,7 @@ class CpuBackend:
     kind: str = "llvm"
     forms: tuple[str, ...] = ("tir", "llvm", "asm", "loop")
     has_lanes: bool = True
+    forks: bool = True
 
     def check_options(self, options: Options) -> None:
         """Implement ``Backend.check_options``: kernels run here, unless they are built for elsewhere on one lane."""
@@ -69,11 +71,13 @@ class CpuBackend:
         """Implement ``Backend.measures``: always, since the measurer's workers compile what is built too."""
         return True
 
-    def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
+    def measurer(
+        self, target: Target, evaluator: str, seed: int, server: ForkServerProcess | None = None
+    ) -> LocalMeasurer:
         """Implement ``Backend.measurer``."""
         from autotune.measure.local_measurer import LocalMeasurer  # running an artifact measures nothing
 
-        return LocalMeasurer(target, evaluator=evaluator, seed=seed)
+        return LocalMeasurer(target, evaluator=evaluator, seed=seed, server=server)
 
     def check_host(self, artifact: Artifact) -> None:
         """Implement ``Backend.check_host``: this CPU needs every feature that the kernels may use."""

@@ -19,6 +19,7 @@ from autotune.backends.executor import Executor, LiveCase
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import LiveRows
 from autotune.host.roofline import Roofline
+from autotune.host.worker_pool import ForkServerProcess
 from autotune.importer.program import Program
 from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget
 from autotune.options import Options
@@ -47,6 +48,7 @@ class CudaBackend:
     kind: str = "cuda"
     forms: tuple[str, ...] = ("tir", "cuda", "ptx")
     has_lanes: bool = False
+    forks: bool = False
 
     def check_options(self, options: Options) -> None:
         """See ``Backend.check_options``. Tuning needs a device in this machine, and NVRTC."""
@@ -78,11 +80,13 @@ class CudaBackend:
         """Implement ``Backend.measures``: with a device, and where measuring is allowed."""
         return options.device and not options.frozen
 
-    def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
+    def measurer(
+        self, target: Target, evaluator: str, seed: int, server: ForkServerProcess | None = None
+    ) -> LocalMeasurer:
         """Implement ``Backend.measurer``."""
-        remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES, forks=False)
+        remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES, forks=self.forks)
         limits = MeasureLimits(compile_s=COMPILE_TIMEOUT_S)
-        return LocalMeasurer(target, evaluator=evaluator, seed=seed, limits=limits, remote=remote)
+        return LocalMeasurer(target, evaluator=evaluator, seed=seed, limits=limits, remote=remote, server=server)
 
     def check_host(self, artifact: Artifact) -> None:
         """Nothing is refused: an artifact may be inspected without its device, and ``executor`` looks for that."""

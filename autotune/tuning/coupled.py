@@ -71,6 +71,8 @@ class CoupledLanes:
 
     def parts(self, folder: Path) -> Iterator[PartJob]:
         """Implement ``Composition.parts``: the CPU's, then the device's, of the whole model and of every subgraph."""
+        if backend_of(self._device).measures(self._options):
+            self._measurers.of(self._device, self._options)  # it takes seconds to start, in which the CPU's part begins
         self._parts = [self._part("model", self._job.model, self._options.inputs, folder)]
         yield from self._jobs(self._parts[0], self._host, SHARE)
         for branch in self._branches:

@@ -39,6 +39,7 @@ from autotune.graph.partition import Subgraph
 from autotune.graph.placement import Link, Placement, Problem
 from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Piece
+from autotune.graph.streaming import choose_resident, streaming_s
 from autotune.interface import TensorSpec
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
@@ -47,7 +48,6 @@ from tests.autotune_tests.graph_tests.dags import random_edges, random_flat
 from tests.models import transformer
 from tests.simulated.placed import Mixing, Placed, device_lane, sequential
 from tests.simulated.software_device import SoftwareDevice, Speeds
-from tests.simulated.streaming import choose_resident, streaming_s
 
 FAKES = Path(__file__).parents[1] / "tests" / "autotune_tests" / "backends_tests" / "cpu_tests" / "fake_kernels.cc"
 WAY_IN, WAY_OUT = Link(4e-4, 5e4), Link(6e-4, 5e4)

@@ -6,7 +6,7 @@ import pytest
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.placement import Link
 from autotune.graph.steps import Operand, Step, Steps
-from tests.simulated.streaming import Streaming, choose_resident, streamed, streaming_s
+from autotune.graph.streaming import Streaming, choose_resident, streamed, streaming_s
 
 LANES = (cpu_lane(0, 1), Lane("sim:0 in", 1, 1, "sim:0", copies=True))
 

@@ -29,9 +29,9 @@ from autotune.artifact.directory import read_artifact
 from autotune.backends.cpu.linking import link_kernels
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Room
-from autotune.builder.cpu_and_device import Costs, Ends, problem_of
-from autotune.builder.device_profiles import hand_over_s, spec_bytes
+from autotune.builder.device_profiles import hand_over_s
 from autotune.cli.reply import table
+from autotune.graph.device_problem import Costs, Ends, problem_of, spec_bytes
 from autotune.graph.exact import exact
 from autotune.graph.flat import Flat
 from autotune.graph.lanes import HOST, cpu_lane

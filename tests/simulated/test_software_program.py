@@ -8,7 +8,7 @@ import pytest
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.device_interface import OutOfMemoryError, Room
-from autotune.builder.device_profiles import spec_bytes
+from autotune.graph.device_problem import spec_bytes
 from autotune.graph.placement import Link
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession

@@ -123,7 +123,7 @@ class CpuBackend:
         where = thread_places(lanes, cpus) if lanes else [cpus[core % len(cpus)] for core in range(cores)]
         paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
         libraries = {count: NativeLibrary(path, artifact.place_of(path)) for count, path in paths.items()}
-        calls = device_calls(artifact.steps, *self._devices(artifact)) if artifact.steps.device_bytes else {}
+        calls = device_calls(artifact.steps, *self.devices(artifact)) if artifact.steps.device_bytes else {}
         return NativeExecutor(libraries, artifact.steps, artifact.weights, where, calls, artifact.live)
 
     def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
@@ -135,7 +135,7 @@ class CpuBackend:
         library = NativeLibrary(artifact.library, artifact.place_of(artifact.library))
         return live_rows(library, artifact.steps, artifact.weights, symbol, rows, cases)
 
-    def _devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
+    def devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
         """The devices that parts of ``artifact`` were placed on, opened, and those parts by subgraph."""
         assert artifact.steps is not None
         parts = {name: artifact.open_device_part(name) for name in artifact.device_parts}

@@ -1,8 +1,8 @@
 """A CUDA device as lanes use it: an arena in its memory, a stream per copy engine, a graph per subgraph.
 
 Copies go through page-locked memory of the host that belongs to the call that asks for it and is allocated once, since
-only page-locked memory is copied beside kernels. Weights beyond the memory that may be used are streamed. This class has
-not run on a GPU yet.
+only page-locked memory is copied beside kernels. Weights beyond the memory that may be used are streamed. This
+class has not run on a GPU yet.
 """
 
 from __future__ import annotations

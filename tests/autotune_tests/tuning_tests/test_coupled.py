@@ -15,9 +15,10 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.cpu_backend import CpuBackend
 from autotune.backends.device_interface import OutOfMemoryError
 from autotune.builder import accuracy, placing
-from autotune.builder.cpu_and_device import Costs, CpuAndDevice
+from autotune.builder.cpu_and_device import CpuAndDevice
 from autotune.cli.text import lane_lines
 from autotune.events import ignore
+from autotune.graph.device_problem import Costs
 from autotune.graph.merge import JOIN
 from autotune.host.machine import host_target
 from autotune.options import Options

@@ -120,6 +120,10 @@ class Device(Protocol):
         """Copy ``array`` into the arena, ``offset`` bytes from its begin."""
         ...
 
+    def fetch(self, size: int) -> None:
+        """Copy ``size`` bytes to the begin of the arena, as streamed weights are copied; their values do not matter."""
+        ...
+
     def download(self, offset: int, array: NDArray[Any]) -> None:
         """Copy as many bytes of the arena as ``array`` has into it."""
         ...

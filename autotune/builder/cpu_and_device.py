@@ -35,7 +35,7 @@ from autotune.backends.device_interface import OutOfMemoryError, Room
 from autotune.backends.device_memory import CapacityError, DeviceCapacity, Held, Loaded, aligned, moved_while_faster
 from autotune.builder.build_request import ImportedModel
 from autotune.builder.device_build import NOT_RUN
-from autotune.builder.device_profiles import hand_over_s, measured_links, resident_run
+from autotune.builder.device_profiles import hand_over_s, measured_links, resident_run, weight_link
 from autotune.builder.placing import Candidate, PlacedModel
 from autotune.graph.device_problem import INPUTS, OUTPUTS, Costs, Ends, problem_of, spec_bytes, values_of
 from autotune.graph.flattening import read_flat
@@ -187,7 +187,7 @@ class CpuAndDevice:
             return DeviceCapacity(lane.memory, lane.limit_bytes, Link(HAND_OVER_S, COPY_BYTES_PER_S))
         with closing(backend.device(lane, Room(KERNEL_ALIGNMENT, lane.limit_bytes))) as device:
             size = device.used_bytes + device.free_bytes
-        return DeviceCapacity(lane.memory, size, self._bare_links[HOST, lane.memory])
+        return DeviceCapacity(lane.memory, size, weight_link(backend, lane))
 
     @cached_property
     def _is_tight(self) -> bool:

@@ -81,6 +81,12 @@ def measured_links(backend: Backend, lane: Lane) -> dict[Way, Link]:
         return {way: _link(copy) for way, copy in ways.items()}
 
 
+def weight_link(backend: Backend, lane: Lane) -> Link:
+    """Return the way of streamed weights into the device's memory, with nothing else on its way."""
+    with closing(backend.device(lane, Room(LARGE))) as device:
+        return _link(device.fetch)
+
+
 def hand_over_s(device: Device, lanes: Sequence[Lane], library: NativeLibrary, links: Mapping[Way, Link]) -> float:
     """Seconds that the driver adds to every copy and every subgraph of a device: seeing that it may begin, and calling.
 

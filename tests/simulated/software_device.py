@@ -160,6 +160,10 @@ class SoftwareDevice:
         place = self._memory[offset : offset + array.nbytes]
         self.copy((HOST, self.name), array, place, offset)
 
+    def fetch(self, size: int) -> None:
+        """Implement ``Device.fetch``."""
+        self.copy((HOST, self.name), np.zeros(size, np.uint8), self._memory[:size], 0)
+
     def download(self, offset: int, array: NDArray[Any]) -> None:
         """Implement ``Device.download``."""
         self.copy((self.name, HOST), self._memory[offset : offset + array.nbytes], array, offset)

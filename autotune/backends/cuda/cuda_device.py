@@ -28,6 +28,10 @@ HEADROOM_BYTES = 256 << 20
 """Bytes left free for what the driver and TVM's runtime allocate: modules, graphs, workspace. Heuristic."""
 
 
+WEIGHTS = -1
+"""Key of the page-locked memory that stands for streamed weights; others are offsets in the arena."""
+
+
 class CudaDevice:
     """An implementation of ``Device``.
 
@@ -82,6 +86,13 @@ class CudaDevice:
         pinned[:] = array.reshape(-1).view(np.uint8)
         place = address_of(self._arena) + offset
         self._driver.call("cuMemcpyHtoDAsync", place, pinned.ctypes.data, array.nbytes, stream)
+        self._driver.synchronize(stream)
+
+    def fetch(self, size: int) -> None:
+        """Implement ``Device.fetch``: streamed weights lie in page-locked memory already."""
+        self._driver.enter()
+        pinned, stream = self._staging(True, WEIGHTS, size), self._streams[True]
+        self._driver.call("cuMemcpyHtoDAsync", address_of(self._arena), pinned.ctypes.data, size, stream)
         self._driver.synchronize(stream)
 
     def download(self, offset: int, array: NDArray[Any]) -> None:

@@ -52,7 +52,7 @@ class Start:
     Attributes:
         handler: import path of the handler's class, ``module:Class``.
         settings: its constructor's only argument; it must pickle.
-        variables: environment variables of the worker. A fork sets them after its handler was constructed.
+        variables: environment variables of a fresh worker; a fork has those of its server.
     """
 
     handler: str
@@ -104,7 +104,7 @@ class ForkServer:
 
     def __init__(self, control: socket.socket, directory: Path) -> None:
         self._control = control
-        self._handlers: dict[str, tuple[Start, Handler | None]] = {}
+        self._handlers: dict[str, Handler | None] = {}
         self._directory = directory
         self._children: dict[str, int] = {}
 
@@ -138,8 +138,7 @@ class ForkServer:
             isolate(self._directory / f"{name}.log")
             if fresh:
                 self._replace_by_fresh(handle, start)
-            own, handler = self._handlers[start]
-            os.environ.update(own.variables)
+            handler = self._handlers[start]
             if handler is not None:  # else the log of the server says why it could not be constructed
                 serve(Connection(handle), handler)
                 status = 0
@@ -153,13 +152,13 @@ class ForkServer:
         """Construct the handler of ``start``, if that was not tried yet; other handlers go on if it cannot be."""
         if start in self._handlers:
             return
-        own, handler = self._read(start), None
+        handler = None
         try:
-            handler = made_handler(own)
+            handler = made_handler(self._read(start))
         except Exception:  # whatever stands in its way: its workers end, and the log must say why
             traceback.print_exc()
             sys.stderr.flush()
-        self._handlers[start] = own, handler
+        self._handlers[start] = handler
         gc.collect()
         keep_what_is_loaded()
 
@@ -170,8 +169,9 @@ class ForkServer:
     def _replace_by_fresh(self, handle: int, start: str) -> None:
         """Make this process a new interpreter that serves on ``handle``."""
         os.set_inheritable(handle, True)
-        command = [sys.executable, "-m", "autotune.host.fork_server", str(handle), str(self._directory), start]
-        os.execve(sys.executable, command, {**os.environ, **self._read(start).variables})
+        variables = [f"{name}={value}" for name, value in self._read(start).variables.items()]
+        program = [sys.executable, "-m", "autotune.host.fork_server", str(handle), str(self._directory), start]
+        os.execv(env_program(), ["env", *variables, *program])
 
     def _end(self, name: str) -> int:
         pid = self._children.pop(name)
@@ -183,6 +183,11 @@ class ForkServer:
             time.sleep(EXIT_S / 20)
         os.kill(pid, signal.SIGKILL)
         return os.waitpid(pid, 0)[1]
+
+
+def env_program() -> str:
+    """Return the path of env(1), which adds variables: the library reads no environment itself."""
+    return shutil.which("env") or "/usr/bin/env"
 
 
 def serve(connection: Connection, handler: Handler) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from autotune.host.fork_server import Job, Refused, Start
+from autotune.host.fork_server import Job, Refused, Start, env_program
 from autotune.host.process_limits import cause_of_death, is_out_of_memory, log_tail, signal_of
 from schedules.vocabulary.errors import MeasureError
 from tuning_logs.measurement import ErrorKind
@@ -103,9 +103,8 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
     def _run(self) -> None:
         """Start the process, without waiting for it."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # The library reads no environment, so env(1) adds to what the child inherits.
         path = os.pathsep.join(path for path in sys.path if path)
-        command = [shutil.which("env") or "/usr/bin/env", f"PYTHONPATH={path}"]
+        command = [env_program(), f"PYTHONPATH={path}"]
         command += [f"{name}={value}" for name, value in self._variables.items()]
         with theirs, self._log.open("wb") as output:
             self._process = subprocess.Popen(

@@ -102,6 +102,19 @@ class MeasureLimits:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """What several measurers have in common.
+
+    Attributes:
+        lock: of this machine, if others measure on it; None for one that nobody else has.
+        server: of the run, which workers are forked from; None starts one for each measurer.
+    """
+
+    lock: MachineLock | None = None
+    server: ForkServerProcess | None = None
+
+
+@dataclass(frozen=True)
 class Library:
     """A candidate as built."""
 
@@ -120,8 +133,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         lowering: the module that applies configs to programs; another than the default, whose code is not kept, in
             tests only.
         remote: where candidates run, if not on this machine's CPU.
-        lock: shared with the other measurers of this machine, if there are any.
-        server: of the run, which workers are forked from; None starts one for this measurer.
+        shared: with other measurers.
 
     Attributes:
         compile_s, measure_s, at_once, cold_bytes: see ``MeasurementBackend``.
@@ -139,8 +151,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         limits: MeasureLimits = MeasureLimits(),
         lowering: str = LOWERING,
         remote: RemoteTarget | None = None,
-        lock: MachineLock | None = None,
-        server: ForkServerProcess | None = None,
+        shared: Shared = Shared(),
     ) -> None:
         self.compile_s = 0.0
         self.measure_s = 0.0
@@ -151,11 +162,11 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         here_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         total_bytes = here_bytes if remote is None else remote.memory_bytes
         self._memory_bytes = limits.memory_bytes or total_bytes // MEMORY_SHARE
-        self._own = ForkServerProcess(variables=ONE_THREAD) if server is None else None
-        server = server or self._own
+        self._own = None if shared.server is not None else ForkServerProcess(variables=ONE_THREAD)
+        server = shared.server or self._own
         assert server is not None
         self._directory = Path(tempfile.mkdtemp(prefix="measurer-", dir=server.directory))
-        self._lock = lock or MachineLock()
+        self._lock = shared.lock or MachineLock()
         self._slack_s = 0.0 if remote is None else remote.slack_s
         self._closed = False
         self._count = 0

@@ -75,9 +75,9 @@ class CpuBackend:
         self, target: Target, evaluator: str, seed: int, server: ForkServerProcess | None = None
     ) -> LocalMeasurer:
         """Implement ``Backend.measurer``."""
-        from autotune.measure.local_measurer import LocalMeasurer  # running an artifact measures nothing
+        from autotune.measure.local_measurer import LocalMeasurer, Shared  # running an artifact measures nothing
 
-        return LocalMeasurer(target, evaluator=evaluator, seed=seed, server=server)
+        return LocalMeasurer(target, evaluator=evaluator, seed=seed, shared=Shared(server=server))
 
     def check_host(self, artifact: Artifact) -> None:
         """Implement ``Backend.check_host``: this CPU needs every feature that the kernels may use."""

@@ -23,7 +23,7 @@ from autotune.graph.steps import LiveRows
 from autotune.host.roofline import Roofline
 from autotune.host.worker_pool import ForkServerProcess
 from autotune.importer.program import Program
-from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget
+from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget, Shared
 from autotune.options import Options
 from schedules.config import Config
 from schedules.lower import is_scheduled, load_program, lower
@@ -90,7 +90,9 @@ class CudaBackend:
         """Implement ``Backend.measurer``."""
         remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES, forks=self.forks)
         limits = MeasureLimits(compile_s=COMPILE_TIMEOUT_S)
-        return LocalMeasurer(target, evaluator=evaluator, seed=seed, limits=limits, remote=remote, server=server)
+        return LocalMeasurer(
+            target, evaluator=evaluator, seed=seed, limits=limits, remote=remote, shared=Shared(server=server)
+        )
 
     def check_host(self, artifact: Artifact) -> None:
         """Nothing is refused: an artifact may be inspected without its device, and ``executor`` looks for that."""

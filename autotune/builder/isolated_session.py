@@ -6,6 +6,7 @@ artifact goes on after a crash, and tries an artifact of other kernels.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -47,10 +48,16 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Job):
-    """One run, or without ``feed`` a description, of the artifact that ``opens`` says first."""
+    """One run of the artifact, or without ``feed`` its description.
+
+    Attributes:
+        opens: whether it is opened first, in place of another one.
+        closes: whether it is closed instead, which gives back a device's memory.
+    """
 
     artifact: Path
     opens: bool = False
+    closes: bool = False
     feed: Arrays | None = None
 
 
@@ -60,13 +67,15 @@ class SessionHandler(Handler):
     def __init__(self, _settings: object) -> None:
         self._session: InferenceSession | None = None
 
-    def answer(self, job: Call) -> Description | list[NDArray[Any]] | Refused:
+    def answer(self, job: Call) -> Description | list[NDArray[Any]] | Refused | None:
         """Do one job."""
         try:
-            if job.opens or self._session is None:
-                self._session = None  # before the next one is opened: both may not fit into a device's memory
-                self._session = InferenceSession(job.artifact)
-            session = self._session
+            if job.opens or job.closes:
+                self._session = None
+                gc.collect()  # the device's memory goes with the last reference
+            if job.closes:
+                return None
+            session = self._session = self._session or InferenceSession(job.artifact)
             if job.feed is not None:
                 return session.run(None, job.feed)
             inputs, noise = session.get_inputs(), session.get_overridable_initializers()
@@ -109,6 +118,8 @@ class IsolatedSession(AbstractContextManager["IsolatedSession"]):
     def __exit__(self, *exc: object) -> None:
         if self._is_fork or any(exc):
             self._pool.close()
+        else:
+            self._asked(Call(artifact=self._artifact, closes=True, timeout_s=TIMEOUT_S))
         self._own.close()
 
     def get_inputs(self) -> list[NodeArg]:

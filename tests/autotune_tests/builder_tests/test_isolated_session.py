@@ -1,6 +1,7 @@
 """An artifact whose kernels crash or hang takes no other process with it."""
 
 import subprocess
+import weakref
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ from autotune.artifact.manifest import attach
 from autotune.artifact.plan import Plan
 from autotune.builder import isolated_session
 from autotune.builder.accuracy import Built, first_that_passes
-from autotune.builder.isolated_session import CrashError, IsolatedSession, compare_isolated
+from autotune.builder.isolated_session import Call, CrashError, IsolatedSession, SessionHandler, compare_isolated
 from autotune.host.worker_pool import ForkServerProcess
 from autotune.runtime.session import InferenceSession
 from autotune.validation.reference_runs import Reference
@@ -97,6 +98,15 @@ def test_artifacts_that_need_a_device_share_a_process_until_one_fails(tiny, tiny
             session.run(None, {})  # as where a context is lost: the next artifact gets another process
         assert not psutil.pid_exists(again)
         assert pid(tiny_built.artifact) != again
+
+
+def test_a_process_that_is_kept_gives_the_memory_of_an_artifact_back(tiny_built):
+    handler = SessionHandler(None)
+    described = handler.answer(Call(artifact=tiny_built.artifact, opens=True, timeout_s=1))
+    assert described.inputs
+    session = weakref.ref(handler._session)
+    assert handler.answer(Call(artifact=tiny_built.artifact, closes=True, timeout_s=1)) is None
+    assert session() is None
 
 
 def test_a_build_goes_on_with_other_kernels_after_a_crash(tiny, tiny_built, caplog):

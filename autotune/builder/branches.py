@@ -38,6 +38,9 @@ PIECE = 0.25
 """Share of a device's memory that the weights of a subgraph take where a model exceeds it. Heuristic: each subgraph is
 tuned for both lanes, and fewer leave less choice."""
 
+MOST_PIECES = 12
+"""About how many such subgraphs there are at most, however small the memory is. Heuristic."""
+
 LEAST_SHARE = 0.002
 """Branches of less arithmetic than this share of the model form one subgraph with others of their phase. Heuristic."""
 
@@ -134,7 +137,7 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None, m
             stage, begin = stage + 1, place[halves.value] + 1
     sizes = _weight_bytes(model)
     if memory_bytes and sum(sizes) > memory_bytes:
-        piece = PIECE * memory_bytes
+        piece = max(PIECE * memory_bytes, sum(sizes) / MOST_PIECES)
         cut = (in_pieces(members, name, edges, sizes.__getitem__, piece) for name, members in found)
         found = [(part.name, list(part.nodes)) for parts in cut for part in parts]
     parts = (Branch(name, cutter.part([nodes[index] for index in members])) for name, members in found)

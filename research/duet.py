@@ -29,9 +29,9 @@ from autotune.artifact.directory import read_artifact
 from autotune.backends.cpu.linking import link_kernels
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Room
-from autotune.builder.cpu_and_device import Costs, Ends, problem_of
-from autotune.builder.device_profiles import hand_over_s, spec_bytes
+from autotune.builder.device_profiles import hand_over_s
 from autotune.cli.reply import table
+from autotune.graph.device_problem import Costs, Ends, problem_of, spec_bytes
 from autotune.graph.exact import exact
 from autotune.graph.flat import Flat
 from autotune.graph.lanes import HOST, cpu_lane
@@ -39,6 +39,7 @@ from autotune.graph.partition import Subgraph
 from autotune.graph.placement import Link, Placement, Problem
 from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Piece
+from autotune.graph.streaming import choose_resident, streaming_s
 from autotune.interface import TensorSpec
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
@@ -47,7 +48,6 @@ from tests.autotune_tests.graph_tests.dags import random_edges, random_flat
 from tests.models import transformer
 from tests.simulated.placed import Mixing, Placed, device_lane, sequential
 from tests.simulated.software_device import SoftwareDevice, Speeds
-from tests.simulated.streaming import choose_resident, streaming_s
 
 FAKES = Path(__file__).parents[1] / "tests" / "autotune_tests" / "backends_tests" / "cpu_tests" / "fake_kernels.cc"
 WAY_IN, WAY_OUT = Link(4e-4, 5e4), Link(6e-4, 5e4)

@@ -108,6 +108,12 @@ class Simulated:
     def cuts(self) -> list[tuple[tuple[Subgraph, ...], Problem]]:
         return [(tuple(Subgraph(str(s), ()) for s in range(self.believed.count)), self.believed)]
 
+    def settled(self, placements: Sequence[PlacedModel]) -> Sequence[PlacedModel]:
+        return placements
+
+    def fits(self, _placed: PlacedModel) -> bool:
+        return True
+
     def one_lane(self) -> list[Candidate[Placement]]:
         return []
 
@@ -150,6 +156,12 @@ class Running:
 
     def cuts(self) -> list[tuple[tuple[Subgraph, ...], Problem]]:
         return [(self.graph.subgraphs, self.believed)]
+
+    def settled(self, placements: Sequence[PlacedModel]) -> Sequence[PlacedModel]:
+        return placements
+
+    def fits(self, _placed: PlacedModel) -> bool:
+        return True
 
     def one_lane(self) -> list[Candidate[Placed]]:
         return []

@@ -26,8 +26,8 @@ import pytest
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.executor import Arrays
 from autotune.builder import cpu_and_device
-from autotune.builder.cpu_and_device import problem_of
 from autotune.cli.reply import table
+from autotune.graph.device_problem import problem_of
 from autotune.graph.merge import JOIN
 from autotune.graph.placement import Problem
 from autotune.options import Options

@@ -30,8 +30,9 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune.host.fork_server import Start
 from autotune.host.machine import thread_cpus
-from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from autotune.host.worker_pool import ONE_THREAD, ForkServerProcess, Lost, WorkerPool
 from autotune.importer.guarded_import import import_model
 from autotune.measure.local_measurer import BASELINE_EVALUATOR, KERNEL_HANDLER, LOWERING, kernel_variables
 from autotune.measure.measurer import symbol_of
@@ -173,9 +174,10 @@ class Machine:
         target = resolve_target(Options())
         self.directory = Path(tempfile.mkdtemp(prefix="record-"))
         settings = Settings(target, thread_cpus(target.threads), 0, LOWERING, str(self.directory))
-        self._server = ForkServerProcess(KERNEL_HANDLER, settings, self.directory, kernel_variables(target))
-        self.builders = WorkerPool(self._server, builders)
-        self.timer = WorkerPool(self._server, 1)
+        self._server = ForkServerProcess(self.directory, ONE_THREAD)
+        start = Start(KERNEL_HANDLER, settings, kernel_variables(target))
+        self.builders = WorkerPool(self._server, start, builders)
+        self.timer = WorkerPool(self._server, start, 1)
 
     def __enter__(self) -> Machine:
         return self

@@ -47,6 +47,25 @@ class Placed:
 
 
 @dataclass(frozen=True)
+class DeviceMemory:
+    """What a placement takes of a device's memory.
+
+    Attributes:
+        device: such as ``cuda:0``.
+        limit_bytes: that the model may use; 0 if that is not known.
+        bytes: for weights, buffers and activations, as planned.
+        streamed_bytes: weights that every run fetches from the host's memory.
+        measured_bytes: that the device said it used when the artifact was opened; None if it was not.
+    """
+
+    device: str
+    limit_bytes: int
+    bytes: int
+    streamed_bytes: int
+    measured_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class LanePlan:
     """What runs where, for a model that was placed on several lanes.
 
@@ -57,6 +76,7 @@ class LanePlan:
         subgraphs: in the order of their starts.
         one_lane_s: the model on one lane of all threads, measured beside this placement; None if it was not.
         measured_s: this placement.
+        devices: what it takes of each device's memory.
     """
 
     lanes: str
@@ -64,6 +84,7 @@ class LanePlan:
     subgraphs: tuple[Placed, ...]
     one_lane_s: float | None = None
     measured_s: float | None = None
+    devices: tuple[DeviceMemory, ...] = ()
 
     @property
     def predicted_s(self) -> float:

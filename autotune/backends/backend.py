@@ -20,6 +20,7 @@ from schedules.target import Target
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
     from autotune.host.roofline import Roofline
+    from autotune.host.worker_pool import ForkServerProcess
     from autotune.importer.program import Program
     from autotune.measure.local_measurer import LocalMeasurer
 
@@ -40,6 +41,11 @@ class Backend(Protocol):
     @property
     def has_lanes(self) -> bool:
         """Whether a program's subgraphs may be placed on groups of cores."""
+        ...
+
+    @property
+    def forks(self) -> bool:
+        """Whether its kernels run in a fork of a process that has loaded TVM; see ``host/fork_server.py``."""
         ...
 
     def check_options(self, options: Options) -> None:
@@ -67,8 +73,14 @@ class Backend(Protocol):
         """Whether a run with these options needs ``measurer``."""
         ...
 
-    def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
-        """Builds, checks and times kernels for ``target`` on this machine; a context manager."""
+    def measurer(
+        self, target: Target, evaluator: str, seed: int, server: ForkServerProcess | None = None
+    ) -> LocalMeasurer:
+        """Builds, checks and times kernels for ``target`` on this machine; a context manager.
+
+        Args:
+            server: of the run; None starts one for this measurer.
+        """
         ...
 
     def check_host(self, artifact: Artifact) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact
+from autotune.graph.streaming import Streaming, choose_resident
 from autotune.host.pages import KERNEL_ALIGNMENT
-from schedules.vocabulary.errors import RunError
+from schedules.vocabulary.errors import ArtifactError, RunError
 
 
 class OutOfMemoryError(RunError):
@@ -56,6 +57,24 @@ class Room:
         return own if left >= self.weight_bytes else max(0, left * own // max(1, self.weight_bytes))
 
 
+def fitting_weights(name: str, part: Artifact, budget_bytes: int) -> Streaming:
+    """Choose the weights of ``part`` that stay on the device ``name``.
+
+    Raises:
+        ArtifactError: if the virtual machine would have to run it.
+        OutOfMemoryError: if not even two buffers fit into ``budget_bytes``.
+    """
+    if part.steps is None:
+        raise ArtifactError(f"{part.path} has operators whose shapes depend on data, which run on the CPU only")
+    found = choose_resident(replace(part.steps, weights=part.weights), budget_bytes)
+    if found is None:
+        raise OutOfMemoryError(
+            f"{name} has {budget_bytes} bytes for its weights, and no two buffers fit into them; let it use more, "
+            "or place less on it"
+        )
+    return found
+
+
 def weights_bytes(part: Artifact) -> int:
     """Size of all weights of a subgraph, each on a boundary that kernels assume."""
     return sum(-(-weight.nbytes // KERNEL_ALIGNMENT) * KERNEL_ALIGNMENT for weight in part.weights)
@@ -71,8 +90,23 @@ class Device(Protocol):
         DeviceLostError: by every method, once the device is lost.
     """
 
+    @property
+    def free_bytes(self) -> int:
+        """Memory that the model may still use."""
+        ...
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory that it uses: the arena, weights and buffers, and what passes between kernels."""
+        ...
+
+    @property
+    def streamed_bytes(self) -> int:
+        """Weights that one run of every loaded subgraph fetches."""
+        ...
+
     def load(self, part: Artifact, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[[], None]:
-        """Keep the weights of a subgraph; the function that runs it.
+        """Keep the weights of a subgraph, and return the function that runs it; weights beyond its share are streamed.
 
         Args:
             inputs, outputs: byte offsets in the arena of what it reads and writes, in its order.
@@ -84,6 +118,10 @@ class Device(Protocol):
 
     def upload(self, array: NDArray[Any], offset: int) -> None:
         """Copy ``array`` into the arena, ``offset`` bytes from its begin."""
+        ...
+
+    def fetch(self, size: int) -> None:
+        """Copy ``size`` bytes to the begin of the arena, as streamed weights are copied; their values do not matter."""
         ...
 
     def download(self, offset: int, array: NDArray[Any]) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import onnx
 
 from autotune.artifact.plan import Plan
-from autotune.builder.isolated_session import CrashError, compare_isolated
+from autotune.builder.isolated_session import CrashError, compare_isolated, run_isolated
+from autotune.host.worker_pool import ForkServerProcess
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
 from autotune.validation.verify import difference
@@ -46,15 +47,23 @@ class Passed:
     """The artifact that passed.
 
     Attributes:
+        verdict: None where nothing was compared.
         verify_s: seconds that comparing all candidates took.
     """
 
     artifact: Built
-    verdict: Verdict
+    verdict: Verdict | None
     verify_s: float
 
 
-def first_that_passes(out: Path, model: onnx.ModelProto, seed: int, candidates: Iterable[Built]) -> Passed | None:
+def first_that_passes(
+    out: Path,
+    model: onnx.ModelProto,
+    seed: int,
+    candidates: Iterable[Built],
+    server: ForkServerProcess | None = None,
+    compared: bool = True,
+) -> Passed | None:
     """The first of ``candidates`` whose outputs are the reference's; None if there are no candidates.
 
     Args:
@@ -62,6 +71,8 @@ def first_that_passes(out: Path, model: onnx.ModelProto, seed: int, candidates: 
         model: the reference engine runs it.
         seed: of the random inputs.
         candidates: each is built when it is reached.
+        server: of the run, whose forks open artifacts; None starts one for each.
+        compared: whether outputs are compared; if not, the first that runs passes.
 
     Raises:
         VerificationError: if each candidate crashed, or its outputs differ by more than is allowed.
@@ -73,7 +84,10 @@ def first_that_passes(out: Path, model: onnx.ModelProto, seed: int, candidates: 
             logger.warning("%s; it is built again of other kernels", failed)
         began = time.perf_counter()
         try:
-            verdict = compare_isolated(candidate.path, reference, seed)
+            if not compared:
+                run_isolated(candidate.path, seed, server)
+                return Passed(candidate, None, time.perf_counter() - began)
+            verdict = compare_isolated(candidate.path, reference, seed, server)
         except CrashError as error:
             failed = f"{out} does not run: {error}"
             continue

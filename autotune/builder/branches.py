@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import ModelProto, NodeProto, load_model_from_string
+from onnx import ModelProto, NodeProto, TensorProto, load_model_from_string
+from onnx.helper import tensor_dtype_to_np_dtype
 
-from autotune.graph.partition import Phase, partition
+from autotune.graph.partition import Phase, in_pieces, partition
 from autotune.graph.placement import Link
 from autotune.host.roofline import Roofline
 from autotune.importer.conversion.packed_outputs import WHOLE, frame_of
@@ -32,6 +33,13 @@ from schedules.vocabulary.errors import ModelError
 LEAST_GAIN = 0.02
 """Share of the model's arithmetic that must lie beside a phase's longest branch: running it at the same time gains no
 more than that share, and ``placing.WORTH`` is as much."""
+
+PIECE = 0.25
+"""Share of a device's memory that the weights of a subgraph take where a model exceeds it. Heuristic: each subgraph is
+tuned for both lanes, and fewer leave less choice."""
+
+MOST_PIECES = 12
+"""About how many such subgraphs there are at most, however small the memory is. Heuristic."""
 
 LEAST_SHARE = 0.002
 """Branches of less arithmetic than this share of the model form one subgraph with others of their phase. Heuristic."""
@@ -73,11 +81,12 @@ class Branches:
     joins: Mapping[str, tuple[str, ...]]
 
 
-def cut_into_branches(path: Path, inputs: Inputs, share: Share) -> tuple[ModelProto, Branches]:
+def cut_into_branches(path: Path, inputs: Inputs, share: Share, memory_bytes: int = 0) -> tuple[ModelProto, Branches]:
     """The checked model at ``path``, and it cut where branches are worth running side by side.
 
     Args:
         share: as ``split_operators`` has it.
+        memory_bytes: as ``cut_branches`` has it.
 
     Raises:
         ModelError, UsageError: as ``import_model``.
@@ -86,19 +95,21 @@ def cut_into_branches(path: Path, inputs: Inputs, share: Share) -> tuple[ModelPr
     def work(sound: Sound) -> tuple[list[tuple[str, bytes]], Mapping[str, tuple[str, ...]]]:
         model = load_model(path, inputs)
         sound(count_nodes(model))
-        found = cut_branches(simplify(model), share)
+        found = cut_branches(simplify(model), share, memory_bytes)
         return [(branch.name, branch.model.SerializeToString()) for branch in found.parts], found.joins
 
     model, (found, joins) = guarded(path, inputs, work, LIMITS.get())
     return model, Branches(tuple(Branch(name, load_model_from_string(text)) for name, text in found), joins)
 
 
-def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None) -> Branches:
+def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None, memory_bytes: int = 0) -> Branches:
     """``model`` as subgraphs.
 
     Args:
         model: simplified, with shapes.
         share: of operators to be cut, asked of those that lie in no branch.
+        memory_bytes: of the device. The weights of a model that exceed it are cut into subgraphs of ``PIECE`` of it, so
+            that some can stay on the CPU; 0 for enough memory.
 
     Raises:
         ModelError: if the shape of a value between two subgraphs is not known, or the host has a part in the model.
@@ -124,6 +135,11 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None) -
         if halves is not None:
             found += [(f"{stage}.{n}", sorted(place[name] for name in made)) for n, made in enumerate(halves.made)]
             stage, begin = stage + 1, place[halves.value] + 1
+    sizes = _weight_bytes(model)
+    if memory_bytes and sum(sizes) > memory_bytes:
+        piece = max(PIECE * memory_bytes, sum(sizes) / MOST_PIECES)
+        cut = (in_pieces(members, name, edges, sizes.__getitem__, piece) for name, members in found)
+        found = [(part.name, list(part.nodes)) for parts in cut for part in parts]
     parts = (Branch(name, cutter.part([nodes[index] for index in members])) for name, members in found)
     return Branches(tuple(parts), {each.value: each.parts for each in splits})
 
@@ -132,6 +148,17 @@ def _work(model: ModelProto) -> list[float]:
     """Arithmetic of every node."""
     scope = Scope(model)
     return [multiply_adds(node, scope) for node in model.graph.node]
+
+
+def _weight_bytes(model: ModelProto) -> list[int]:
+    """Bytes of constants that each node reads."""
+    sizes = {each.name: tensor_bytes(each) for each in model.graph.initializer}
+    return [sum(sizes.get(name, 0) for name in set(node.input)) for node in model.graph.node]
+
+
+def tensor_bytes(tensor: TensorProto) -> int:
+    """Return the size of a constant as it is computed with."""
+    return int(math.prod(tensor.dims) * tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
 
 
 def _within(edges: Sequence[Sequence[int]], begin: int, end: int) -> list[list[int]]:

@@ -18,7 +18,7 @@ from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import link_kernels
-from autotune.builder.accuracy import LEVELS, Built, first_that_passes
+from autotune.builder.accuracy import LEVELS, Built
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult
 from autotune.builder.core_groups import CoreGroups, compile_lanes
 from autotune.builder.device_build import build_for_device
@@ -62,7 +62,7 @@ def _build_on_lanes(request: BuildRequest, one_lane: BuildResult | None) -> Buil
     """Install the fastest placement; where one lane is the fastest, ``one_lane``, which is installed, is kept."""
     with scratch_beside(request.out) as folder:
         candidates = _placed(request, folder)
-        passed = first_that_passes(request.out, request.model, request.options.seed, candidates)
+        passed = request.first_that_passes(candidates)
         if passed is None:
             assert one_lane is not None  # without it there is always a placement
             return one_lane

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,9 +10,11 @@ import onnx
 
 from autotune.artifact.make_plan import make_plan, record_key
 from autotune.artifact.plan import Choice, Plan
+from autotune.builder.accuracy import Built, Passed, first_that_passes
 from autotune.builder.lane_budget import for_threads
 from autotune.builder.reuse import Reuse
 from autotune.graph.lanes import Lane
+from autotune.host.worker_pool import ForkServerProcess
 from autotune.importer.guarded_import import import_model
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
@@ -126,6 +128,8 @@ class BuildRequest:
         lanes: what may run subgraphs.
         log: records of kernels and profiles of subgraphs.
         timed: whether the whole model is timed. An interrupted run leaves that to the next one.
+        compared: whether its outputs are compared with the reference's; not for a part of what is compared as a whole.
+        server: of the run; None where this build starts its own processes.
     """
 
     out: Path
@@ -137,6 +141,12 @@ class BuildRequest:
     log: TuningLog
     options: Options
     timed: bool = True
+    compared: bool = True
+    server: ForkServerProcess | None = None
+
+    def first_that_passes(self, candidates: Iterable[Built]) -> Passed | None:
+        """Work like ``accuracy.first_that_passes``, of builds of this model."""
+        return first_that_passes(self.out, self.model, self.options.seed, candidates, self.server, self.compared)
 
     @property
     def whole(self) -> LaneKernels | None:

@@ -100,6 +100,14 @@ class CoreGroups:
         if graph != coarse:
             yield graph.subgraphs, self.problem(graph)
 
+    def settled(self, placements: Sequence[PlacedModel]) -> Sequence[PlacedModel]:
+        """Implement ``Source.settled``: all groups of cores have the host's memory."""
+        return placements
+
+    def fits(self, placed: PlacedModel) -> bool:
+        """Implement ``Source.fits``."""
+        return True
+
     def one_lane(self) -> list[Candidate[Steps]]:
         """Implement ``Source.one_lane``."""
         if self.threads is None:

@@ -12,8 +12,10 @@ the device's copy engines have threads too.
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -29,27 +31,31 @@ from autotune.artifact.plan import Choice, Placed, Plan
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.linking import compile_kernels, concats_of, link_kernels
 from autotune.backends.cpu.native_library import NativeLibrary
-from autotune.backends.device_interface import Room
+from autotune.backends.device_interface import OutOfMemoryError, Room
+from autotune.backends.device_memory import CapacityError, DeviceCapacity, Held, Loaded, aligned, moved_while_faster
 from autotune.builder.build_request import ImportedModel
 from autotune.builder.device_build import NOT_RUN
-from autotune.builder.device_profiles import hand_over_s, measured_links, resident_run, spec_bytes
+from autotune.builder.device_profiles import hand_over_s, measured_links, resident_run, weight_link
 from autotune.builder.placing import Candidate, PlacedModel
+from autotune.graph.device_problem import INPUTS, OUTPUTS, Costs, Ends, problem_of, spec_bytes, values_of
 from autotune.graph.flattening import read_flat
 from autotune.graph.lanes import HOST, Lane, Way, copy_lanes
 from autotune.graph.merge import Merged, Part, copy_name, device_flat, merge, with_transfers
 from autotune.graph.partition import Subgraph
-from autotune.graph.placement import Link, Problem, Tensor, place_all
+from autotune.graph.placement import Link, Problem, place_all
 from autotune.graph.simulation import simulate, simulate_copies
 from autotune.graph.steps import Steps, arrange
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.roofline import Roofline
 from autotune.importer.program import Program
 from autotune.interface import TensorSpec
-from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measurer import MeasurementBackend
 from autotune.options import Options
 from autotune.runtime.model_timing import (
     Run,
+    apart,
     at_work,
+    interval,
     median_s,
     occupied_s,
     race,
@@ -61,6 +67,8 @@ from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import session_inputs
 from schedules.target import Target
 from schedules.vocabulary.errors import ModelError
+
+logger = logging.getLogger(__name__)
 
 EFFICIENCY = 0.5
 """Share of a GPU's roofline that a tuned kernel of a small batch is taken to reach. A guess, used without a device."""
@@ -74,14 +82,14 @@ HAND_OVER_S = 10e-6
 COPY_BYTES_PER_S = 20e9
 """Through PCIe 4 × 16, whose bound is 32 GB/s. A guess, used without a device."""
 
-DRIVER_S = 2e-6
-"""Seconds of handing over between threads of the driver of lanes, rounded up (docs/lab: branches)."""
-
 PROFILE_S = 0.1
 """Seconds for which a subgraph is timed on a lane. Heuristic, not measured."""
 
-INPUTS, OUTPUTS = "inputs", "outputs"
-"""Subgraphs without calls, which hold the model's inputs and outputs in the host's memory."""
+SHARES = (1.0, 0.75, 0.5, 0.25)
+"""Shares of its weights that a subgraph is taken to have room for where a device's memory is short. Heuristic."""
+
+DEVICE_ALONE = "device alone"
+"""Name of the candidate that runs the whole model on the device."""
 
 
 @dataclass(frozen=True)
@@ -101,35 +109,6 @@ class TunedPart:
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Seconds of one subgraph.
-
-    Attributes:
-        cpu, device: with the other lane idle; ``device`` is None where it cannot run there.
-        cpu_busy, device_busy: with the other lane at work; as with it idle where that was not measured.
-    """
-
-    cpu: float
-    device: float | None
-    cpu_busy: float
-    device_busy: float | None
-
-
-@dataclass(frozen=True)
-class Ends:
-    """What a subgraph, or the whole model, reads and writes."""
-
-    name: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-
-    @staticmethod
-    def of(name: str, artifact: Artifact) -> Ends:
-        """Return the value for an artifact's interface."""
-        return Ends(name, artifact.inputs, artifact.outputs)
-
-
-@dataclass(frozen=True)
 class CpuAndDevice:
     """A model on a CPU and a device, as ``placing.fastest`` wants it.
 
@@ -141,6 +120,7 @@ class CpuAndDevice:
         cpu, device: what the artifacts of parts were built for.
         options: of the run; without ``options.device`` nothing is run on the device.
         folder: for artifacts.
+        measurer: of the run; compiles the CPU's kernels.
     """
 
     whole: TunedPart
@@ -151,20 +131,132 @@ class CpuAndDevice:
     device: Target
     options: Options
     folder: Path
+    measurer: MeasurementBackend
 
     def cuts(self) -> Iterator[tuple[tuple[Subgraph, ...], Problem]]:
-        """Implement ``Source.cuts``; calls are numbered when the subgraphs are put together."""
-        if self.parts:
-            yield self._cut(self.parts)
+        """Implement ``Source.cuts``; calls are numbered when the subgraphs are put together.
 
-    def _cut(self, parts: Sequence[TunedPart]) -> tuple[tuple[Subgraph, ...], Problem]:
-        costs = [self.costs(part) for part in parts]
+        Where not all weights fit into the device's memory, what a subgraph costs there depends on which others are
+        there. So it is taken to have room for some shares of its weights, one after the other.
+        """
+        for share in SHARES if self._is_tight else SHARES[:1] if self.parts else ():
+            at_share = {name: self._capacity.at_share(held, share) for name, held in self._held(self.parts).items()}
+            yield self._cut(self.parts, at_share if self._is_tight else None)
+
+    def _cut(
+        self, parts: Sequence[TunedPart], device_s: Mapping[str, float | None] | None = None
+    ) -> tuple[tuple[Subgraph, ...], Problem]:
+        """The subgraphs and what they cost.
+
+        Args:
+            device_s: what they take on the device where weights are streamed; as with all of them there where missing.
+        """
+        costs = [
+            self._known_costs(part).streaming(device_s[part.name])
+            if device_s is not None and part.name in device_s
+            else self._known_costs(part)
+            for part in parts
+        ]
         problem, _ = problem_of(self._ends(parts), self._interface, costs, self.lanes, self._links)
         return tuple(Subgraph(name, ()) for name in (INPUTS, *(part.name for part in parts), OUTPUTS)), problem
 
+    def _known_costs(self, part: TunedPart) -> Costs:
+        """``costs``, measured once."""
+        if part.name not in self._costs:
+            self._costs[part.name] = self.costs(part)
+        return self._costs[part.name]
+
+    @cached_property
+    def _costs(self) -> dict[str, Costs]:
+        return {}
+
+    def _held(self, parts: Sequence[TunedPart]) -> dict[str, Held]:
+        """Those of ``parts`` that the device can run."""
+        known = ((part, self._known_costs(part).device) for part in parts)
+        return {
+            part.name: Held(read_artifact(part.device), seconds)
+            for part, seconds in known
+            if part.device is not None and seconds is not None
+        }
+
+    @cached_property
+    def _capacity(self) -> DeviceCapacity:
+        """The device's memory."""
+        lane, backend = self.lanes[1], backend_of(self.device)
+        if not self.options.device:
+            return DeviceCapacity(lane.memory, lane.limit_bytes, Link(HAND_OVER_S, COPY_BYTES_PER_S))
+        with closing(backend.device(lane, Room(KERNEL_ALIGNMENT, lane.limit_bytes))) as device:
+            size = device.used_bytes + device.free_bytes
+        return DeviceCapacity(lane.memory, size, weight_link(backend, lane))
+
+    @cached_property
+    def _is_tight(self) -> bool:
+        """Whether the device's memory is too small for all subgraphs together."""
+        if not self.parts or not self._capacity.bytes:
+            return False
+        room = Room.of(0, 0, [held.part for held in self._held(self.parts).values()])
+        return room.inner_bytes + room.weight_bytes + self._between(self.parts) > self._capacity.bytes
+
+    def _between(self, parts: Sequence[TunedPart]) -> int:
+        """Most bytes of what passes between ``parts`` on the device, and in and out of them."""
+        specs = {spec.name: spec for ends in self._ends(parts) for spec in (*ends.inputs, *ends.outputs)}
+        return sum(aligned(spec_bytes(spec)) for spec in specs.values())
+
+    def settled(self, placements: Sequence[PlacedModel]) -> Sequence[PlacedModel]:
+        """Implement ``Source.settled``: where memory is short, the fastest, after moves of single subgraphs."""
+        if not self._is_tight or not placements:
+            return placements
+        count = len(self.parts)
+        known: dict[tuple[int, ...], PlacedModel | None] = {}
+
+        def seconds(lanes: tuple[int, ...]) -> float:
+            if lanes not in known:
+                known[lanes] = self._settled(self.parts, lanes)
+            found = known[lanes]
+            return math.inf if found is None else found.predicted_s
+
+        start = min((placed.placement.lanes for placed in placements), key=seconds)
+        held = self._held(self.parts)
+        able = {n: (0, 1) for n, part in enumerate(self.parts, 1) if part.name in held}
+        best = known.get(moved_while_faster(start if len(start) == count + 2 else (0,) * (count + 2), able, seconds))
+        return [] if best is None else [best]
+
+    def fits(self, placed: PlacedModel) -> bool:
+        """Implement ``Source.fits``."""
+        return not self._is_tight or self._settled(self.parts, placed.placement.lanes) is not None
+
+    def _settled(
+        self, parts: Sequence[TunedPart], lanes: Sequence[int], arena_bytes: int | None = None
+    ) -> PlacedModel | None:
+        """``parts`` on ``lanes``, at what they cost in the device's memory together; None if they do not fit.
+
+        Args:
+            lanes: of the subgraphs as ``_cut`` has them, inputs and outputs included.
+            arena_bytes: of what passes between those on the device; None for the most that it may be.
+        """
+        there = [part for part, lane in zip(parts, lanes[1:-1], strict=True) if lane]
+        try:
+            loaded = self._loaded(there, arena_bytes)
+        except CapacityError:
+            return None
+        subgraphs, problem = self._cut(parts, loaded.seconds)
+        placement = place_all(problem, lanes)
+        return PlacedModel(subgraphs, problem, placement, simulate(problem, placement), devices=(loaded.memory,))
+
+    def _loaded(self, parts: Sequence[TunedPart], arena_bytes: int | None) -> Loaded:
+        """``parts`` in the device's memory.
+
+        Raises:
+            CapacityError: if they do not fit.
+        """
+        held = self._held(parts)
+        if len(held) < len(parts):
+            raise CapacityError("a subgraph cannot run on the device")
+        return self._capacity.loaded(held, self._between(parts) if arena_bytes is None else arena_bytes)
+
     def _ends(self, parts: Sequence[TunedPart]) -> list[Ends]:
         """What parts read and write; what is joined in place is as many values as it has parts."""
-        ends = [Ends.of(part.name, read_artifact(part.cpu)) for part in parts]
+        ends = [_ends_of(part.name, part.cpu) for part in parts]
         made = {spec.name: spec for each in ends for spec in each.outputs}
 
         def pieces(spec: TensorSpec) -> list[TensorSpec]:
@@ -174,7 +266,7 @@ class CpuAndDevice:
 
     @property
     def _interface(self) -> Ends:
-        return Ends.of(self.whole.name, read_artifact(self.whole.cpu))
+        return _ends_of(self.whole.name, self.whole.cpu)
 
     @cached_property
     def _links(self) -> Mapping[Way, Link]:
@@ -200,32 +292,36 @@ class CpuAndDevice:
 
     def one_lane(self) -> list[Candidate[Path]]:
         """Implement ``Source.one_lane``."""
-        device = [] if self.whole.device is None else [Candidate("device alone", self._device_alone())]
-        return [Candidate("CPU alone", self.whole.cpu), *device]
+        alone = None if self.whole.device is None else self._device_alone()
+        return [Candidate("CPU alone", self.whole.cpu), *([] if alone is None else [Candidate(DEVICE_ALONE, alone)])]
 
-    def _device_alone(self) -> Path:
-        """The artifact of the whole model on the device: its own, where that keeps to the lane's memory."""
+    def _device_alone(self) -> Path | None:
+        """The artifact of the whole model on the device: its own, where that keeps to the lane's memory.
+
+        None if it does not fit.
+        """
         assert self.whole.device is not None
-        lane = self.lanes[1]
-        if not lane.limit_bytes and not backend_of(self.device).has_lanes:
+        if not self.lanes[1].limit_bytes and not backend_of(self.device).has_lanes:
             return self.whole.device
-        subgraphs, problem = self._cut([self.whole])
-        placement = place_all(problem, (0, 1, 0))
-        return self.make(0, PlacedModel(subgraphs, problem, placement, simulate(problem, placement)))
+        placed = self._settled([self.whole], (0, 1, 0))
+        return None if placed is None else self.make(0, placed)
 
     def seconds(self, candidates: Sequence[Candidate[Path]]) -> list[float]:
         """Implement ``Source.seconds``: measured where the device is here, else as predicted."""
+        if self.options.device and self._is_tight:
+            return [statistics.median(self._apart(candidate)) for candidate in candidates]
         if self.options.device:
             return race([self._run(candidate.made) for candidate in candidates])
-        _, problem = self._cut([self.whole])
-        alone = {"CPU alone": (0, 0, 0), "device alone": (0, 1, 0)}
-        return [
-            each.placed.predicted_s if each.placed else place_all(problem, alone[each.name]).makespan_s
-            for each in candidates
-        ]
+        alone = {False: (0, 0, 0), True: (0, 1, 0)}
+        predicted = (
+            each.placed or self._settled([self.whole], alone[each.name == DEVICE_ALONE]) for each in candidates
+        )
+        return [math.inf if each is None else each.predicted_s for each in predicted]
 
     def ratios(self, one: Candidate[Path], other: Candidate[Path]) -> Sequence[float]:
         """Implement ``Source.ratios``: measured where the device is here, else as predicted."""
+        if self.options.device and self._is_tight:
+            return interval([a / b for a, b in zip(self._apart(one), self._apart(other), strict=True)])
         if self.options.device:
             return ratios(self._run(one.made), self._run(other.made))
         before, after = self.seconds([one, other])
@@ -249,17 +345,29 @@ class CpuAndDevice:
         if not self.options.device:
             bound_s = device_bound_s(part.imported.for_target(self.device)[1], backend.roofline(self.device))
             return Costs(alone, bound_s, alone, bound_s)
-        with resident_run(backend, self.lanes[1], read_artifact(part.device)) as device:
-            device_alone = median_s(device, PROFILE_S) + self._hand_over_s
-            with at_work(device):
-                busy = median_s(cpu, PROFILE_S)
-            with at_work(cpu):
-                device_busy = median_s(device, PROFILE_S) + self._hand_over_s
-        return Costs(alone, device_alone, max(alone, busy), max(device_alone, device_busy))
+        own = read_artifact(part.device)
+        try:
+            with resident_run(backend, self.lanes[1], own) as device:
+                device_alone = median_s(device, PROFILE_S)
+                with at_work(device):
+                    busy = median_s(cpu, PROFILE_S)
+                with at_work(cpu):
+                    device_busy = max(device_alone, median_s(device, PROFILE_S))
+        except OutOfMemoryError as error:
+            logger.info("subgraph %s stays on the CPU: %s", part.name, error)
+            return Costs(alone, None, alone, None)
+        between = sum(aligned(spec_bytes(spec)) for spec in (*own.inputs, *own.outputs))
+        resident = self._capacity.resident(own, between, device_alone)
+        device_busy += resident - device_alone
+        return Costs(alone, resident + self._hand_over_s, max(alone, busy), device_busy + self._hand_over_s)
 
     def _run(self, path: Path) -> Run:
         session = InferenceSession(path)
         return session_run(session, session_inputs(session, self.options.seed))
+
+    def _apart(self, candidate: Candidate[Path]) -> list[float]:
+        """Seconds of runs while no other candidate is open: two may not fit into the device's memory."""
+        return apart(self._run(candidate.made))
 
     def _kernels(self, path: Path) -> Run:
         """A run that returns what the kernels took: not what calling them from Python did, nor waiting for its lock."""
@@ -291,6 +399,9 @@ class CpuAndDevice:
             copies=tuple(self._copies(placed, values)),
         )
         steps = self._steps(placed, merged, values)
+        there = [part for part, lane in where if lane]
+        arena = dict(steps.device_bytes).get(self.lanes[1].memory, 0)
+        placed = replace(placed, devices=(self._loaded(there, arena).memory,) if there else ())
         program = _program(list(programs.values()), self.whole, self.cpu, self._interface, steps)
         plan = replace(kernels, lanes=placed.plan(self.options.lanes, {}))
         file = self.whole.imported.path
@@ -298,10 +409,9 @@ class CpuAndDevice:
         if not self.options.device:
             provenance["unverified"] = NOT_RUN
         path = self.folder / f"placed-{number}"
-        with LocalMeasurer(self.cpu, seed=self.options.seed) as measurer:
-            objects = compile_kernels(program, kernels, measurer)
-            link = partial(_link, {step.symbol: objects[step.symbol] for step in steps.calls if step.symbol in objects})
-            write_artifact(path, program, plan, steps, identity(program, plan), provenance, partial(link, devices))
+        objects = compile_kernels(program, kernels, self.measurer)
+        link = partial(_link, {step.symbol: objects[step.symbol] for step in steps.calls if step.symbol in objects})
+        write_artifact(path, program, plan, steps, identity(program, plan), provenance, partial(link, devices))
         return path
 
     def _steps(self, placed: PlacedModel, merged: Merged, values: Sequence[str]) -> Steps:
@@ -320,6 +430,12 @@ class CpuAndDevice:
             yield Placed(copy_name(values[copy.tensor], copy.link), engines[copy.link].name, (), copy.start, copy.end)
 
 
+def _ends_of(name: str, path: Path) -> Ends:
+    """What the artifact at ``path`` reads and writes."""
+    artifact = read_artifact(path)
+    return Ends(name, artifact.inputs, artifact.outputs)
+
+
 def device_bound_s(program: Program, roofline: Roofline) -> float:
     """Seconds that ``program`` should take on a device that is not at hand, on what lies in its memory.
 
@@ -333,43 +449,6 @@ def device_bound_s(program: Program, roofline: Roofline) -> float:
         for task in program.tasks
     )
     return kernels + HAND_OVER_S
-
-
-def values_of(parts: Sequence[Ends], model: Ends) -> list[str]:
-    """The values that pass between subgraphs, or in and out of the model, as ``problem_of`` numbers its tensors."""
-    read = {spec.name for ends in parts for spec in ends.inputs} | {spec.name for spec in model.outputs}
-    made = (*model.inputs, *(spec for ends in parts for spec in ends.outputs))
-    return [spec.name for spec in made if spec.name in read]
-
-
-def problem_of(
-    parts: Sequence[Ends], model: Ends, costs: Sequence[Costs], lanes: tuple[Lane, Lane], links: Mapping[Way, Link]
-) -> tuple[Problem, list[str]]:
-    """Placing ``parts`` on the CPU and the device, and the values by the numbers of its tensors.
-
-    The first subgraph holds the model's inputs and the last one its outputs. Both take no time on the CPU's lane, so
-    that what passes between the model's caller and the device is paid for.
-    """
-    readers: dict[str, list[int]] = {}
-    for number, ends in enumerate((*parts, Ends(OUTPUTS, model.outputs, ())), 1):
-        for spec in ends.inputs:
-            readers.setdefault(spec.name, []).append(number)
-    makers = (Ends(INPUTS, (), model.inputs), *parts)
-    made = {spec.name: (number, spec) for number, ends in enumerate(makers) for spec in ends.outputs}
-    values = values_of(parts, model)
-    tensors = tuple(Tensor(made[name][0], tuple(readers[name]), spec_bytes(made[name][1])) for name in values)
-    cpu, device = lanes
-    still = (0.0, None)
-
-    def table(*pairs: tuple[float, float | None]) -> tuple[tuple[float, float | None], ...]:
-        return (still, *pairs, still)
-
-    beside = {
-        device.kind: table(*((cost.cpu_busy, cost.device) for cost in costs)),
-        cpu.kind: table(*((cost.cpu, cost.device_busy) for cost in costs)),
-    }
-    alone = table(*((cost.cpu, cost.device) for cost in costs))
-    return Problem(lanes, tensors, alone, beside, Link(DRIVER_S), links), values
 
 
 def _union(target: Target, plans: Sequence[Plan]) -> Plan:

@@ -20,7 +20,7 @@ from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Choice, Plan
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cuda.cuda_builder import Chosen, Wanted, build_kernels
-from autotune.builder.accuracy import Built, first_that_passes
+from autotune.builder.accuracy import Built
 from autotune.builder.build_request import BuildRequest, BuildResult
 from autotune.builder.reuse import Reuse
 from autotune.graph.flattening import flatten
@@ -87,7 +87,7 @@ def build_for_device(request: BuildRequest) -> BuildResult:
                 logger.warning("%s uses %d bytes of local memory in every config tried", symbol, item.local_bytes)
         result = BuildResult(made.plan, None, {}, reason=NOT_RUN)
         if request.options.device:
-            passed = first_that_passes(request.out, request.model, request.options.seed, [made])
+            passed = request.first_that_passes([made])
             assert passed is not None
             result = BuildResult(made.plan, passed.verdict, {}, passed.verify_s)
         install(made.path, request.out)
@@ -102,7 +102,7 @@ def _write(folder: Path, request: BuildRequest) -> tuple[Built, dict[str, Chosen
         for task in program.tasks
     ]
     library, path = folder / "kernels.so", folder / request.out.name
-    chosen = build_kernels(wanted, target, library)
+    chosen = build_kernels(wanted, target, library, server=request.server)
     plan = _plan(program, target, log, chosen)
     ready = apply_plan(program, plan)
     steps = flatten(ready, {})

@@ -14,18 +14,19 @@ import numpy as np
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.backend import Backend
+from autotune.backends.backend_catalog import backend_of
+from autotune.backends.cpu.cpu_backend import CpuBackend
 from autotune.backends.cpu.device_lanes import device_calls
 from autotune.backends.cpu.native_executor import NativeExecutor, thread_places
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.device_interface import Device, Room
+from autotune.graph.device_problem import spec_bytes
 from autotune.graph.lanes import HOST, Lane, Way, copy_lanes
 from autotune.graph.merge import COPY
 from autotune.graph.placement import Link
 from autotune.graph.steps import Group, Operand, Step, Steps
-from autotune.host.dtypes import numpy_type
 from autotune.host.machine import thread_cpus
 from autotune.host.pages import KERNEL_ALIGNMENT
-from autotune.interface import TensorSpec
 from autotune.runtime.model_timing import Run, timelines
 
 SMALL, LARGE = 4096, 4 << 20
@@ -36,11 +37,6 @@ COPIES = 15
 
 CHAIN = 20
 """Copies in a row that handing over is measured with. Heuristic, not measured."""
-
-
-def spec_bytes(spec: TensorSpec) -> int:
-    """Size of a tensor."""
-    return math.prod(spec.shape) * numpy_type(spec.dtype).itemsize
 
 
 @contextmanager
@@ -62,11 +58,33 @@ def resident_run(backend: Backend, lane: Lane, part: Artifact) -> Iterator[Run]:
         yield lambda: _seconds(call)
 
 
+def measured_memory(artifact: Artifact) -> dict[str, tuple[int, int]]:
+    """Return what the devices use once all subgraphs of ``artifact`` are loaded: name → (bytes, streamed bytes a run).
+
+    Raises:
+        OutOfMemoryError: if one does not fit.
+    """
+    assert artifact.steps is not None
+    devices, parts = CpuBackend(backend_of).devices(artifact)
+    try:
+        device_calls(artifact.steps, devices, parts)
+        return {name: (device.used_bytes, device.streamed_bytes) for name, device in devices.items()}
+    finally:
+        for device in devices.values():
+            device.close()
+
+
 def measured_links(backend: Backend, lane: Lane) -> dict[Way, Link]:
     """The ways between the host's memory and the device's, each with nothing else on its way."""
     with closing(backend.device(lane, Room(LARGE))) as device:
         ways = {(HOST, lane.memory): _up(device), (lane.memory, HOST): _down(device)}
         return {way: _link(copy) for way, copy in ways.items()}
+
+
+def weight_link(backend: Backend, lane: Lane) -> Link:
+    """Return the way of streamed weights into the device's memory, with nothing else on its way."""
+    with closing(backend.device(lane, Room(LARGE))) as device:
+        return _link(device.fetch)
 
 
 def hand_over_s(device: Device, lanes: Sequence[Lane], library: NativeLibrary, links: Mapping[Way, Link]) -> float:

@@ -14,7 +14,7 @@ from autotune.artifact.manifest import annotate
 from autotune.artifact.plan import Choice, Plan
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.cpu.cpu_build import build_artifact, is_built
-from autotune.builder.accuracy import LEVELS, Built, first_that_passes
+from autotune.builder.accuracy import LEVELS, Built
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
 from autotune.measure.measurer import Candidate
 from autotune.runtime.model_timing import TIMED_S, median_s, session_run
@@ -52,7 +52,7 @@ def build_on_one_lane(request: BuildRequest, kernels: LaneKernels) -> BuildResul
     """
     with scratch_beside(request.out) as folder:
         candidates = _candidates(request, kernels, folder)
-        passed = first_that_passes(request.out, request.model, request.options.seed, candidates)
+        passed = request.first_that_passes(candidates)
         assert passed is not None  # there is always a plan
         result = BuildResult(passed.artifact.plan, passed.verdict, {}, passed.verify_s)
         return _settled(request, kernels, passed.artifact.path, result, folder)

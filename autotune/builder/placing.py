@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from autotune.artifact.plan import Choice, LanePlan, Placed
+from autotune.artifact.plan import Choice, DeviceMemory, LanePlan, Placed
 from autotune.graph.exact import exact
 from autotune.graph.flat import Flat
 from autotune.graph.lanes import copy_lanes
@@ -49,6 +49,7 @@ class PlacedModel:
         subgraphs: (n,) with the numbers of their kernel calls, or none where calls are numbered after placing.
         spans: (n,) seconds at which each should begin and end, simulated.
         copies: between memories, as the plan has them.
+        devices: what it takes of devices' memory, known once it is made.
     """
 
     subgraphs: tuple[Subgraph, ...]
@@ -56,6 +57,7 @@ class PlacedModel:
     placement: Placement
     spans: tuple[tuple[float, float], ...]
     copies: tuple[Placed, ...] = ()
+    devices: tuple[DeviceMemory, ...] = ()
 
     @property
     def uses_several_lanes(self) -> bool:
@@ -93,7 +95,8 @@ class PlacedModel:
         ordered = ((self.subgraphs[s], lanes[s].name, self.spans[s]) for s in self.placement.order)
         placed = tuple(Placed(part.name, lane, part.nodes, *span) for part, lane, span in ordered if part.nodes)
         everything = tuple(sorted((*placed, *self.copies), key=lambda each: each.begin_s)) if self.copies else placed
-        return LanePlan(text, tuple((count, choices[count]) for count in sorted(used & set(choices))), everything)
+        others = tuple((count, choices[count]) for count in sorted(used & set(choices)))
+        return LanePlan(text, others, everything, devices=self.devices)
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,14 @@ class Source(Protocol[M]):
 
     def cuts(self) -> Iterable[tuple[tuple[Subgraph, ...], Problem]]:
         """Ways to cut the model into subgraphs, each with its costs."""
+        ...
+
+    def settled(self, placements: Sequence[PlacedModel]) -> Sequence[PlacedModel]:
+        """Return ``placements`` at the costs that they have in the memory of their devices; other ones if need be."""
+        ...
+
+    def fits(self, placed: PlacedModel) -> bool:
+        """Whether every device has room for what is placed on it."""
         ...
 
     def one_lane(self) -> Sequence[Candidate[M]]:
@@ -166,7 +177,8 @@ def fastest(source: Source[M]) -> Fastest[M]:
         MissingRecordError: if a cost or a timing is missing and may not be measured.
     """
     one_lane = list(source.one_lane())
-    placements = [placed for placed in placements_of(source.cuts()) if placed.uses_several_lanes or not one_lane]
+    settled = source.settled(placements_of(source.cuts()))
+    placements = [placed for placed in settled if placed.uses_several_lanes or not one_lane]
     placed = [
         Candidate(f"placed, {number}", source.make(number, each), each) for number, each in enumerate(placements, 1)
     ]
@@ -266,8 +278,10 @@ class _Correction(Generic[M]):
         return best
 
     def _has_room(self, placement: Placement) -> bool:
-        """Whether ``placement`` was made, or one more may be."""
-        return self._placed.problem.way(placement) in self._made or len(self._made) <= MOST_MEASURED
+        """Whether ``placement`` was made, or one more may be and fits."""
+        if self._placed.problem.way(placement) in self._made:
+            return True
+        return len(self._made) <= MOST_MEASURED and self._source.fits(replace(self._placed, placement=placement))
 
     def _may_be(self, placement: Placement) -> bool:
         return self._alone or len(set(placement.lanes)) > 1
@@ -280,7 +294,7 @@ class _Correction(Generic[M]):
 
     def _is_worth_it(self, placement: Placement) -> bool:
         """Whether ``placement`` is faster than the best, and then it is the best."""
-        if not self._may_be(placement):
+        if not self._may_be(placement) or not self._source.fits(replace(self._placed, placement=placement)):
             return False
         other = self._candidate(placement)
         gain = _certain_gain(self._source, self._best[0], other)

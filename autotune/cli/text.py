@@ -42,6 +42,8 @@ def run_lines(result: Result, in_turn: Mapping[str, Any] | None = None) -> list[
         lines.append(f"{kind} {tuned:.3f} ms" + (f", untuned {untuned:.3f} ms" if untuned is not None else ""))
     if result.precision is not None:
         lines.append(str(result.precision))
+    if result.placement is not None:
+        lines += result.placement.lines()
     if result.verified is not None:
         lines.append(verdict_line(result.verified))
     elif result.reason and not result.parts:

@@ -16,6 +16,7 @@ HOST = ""
 ROOMY = 4
 """Threads from which on one is left to a device: it is a quarter of the CPU's work at most. Heuristic, not measured."""
 _CPU = re.compile(r"(cpu|auto)(?::(\d+)x(\d+)|:(\d+(?:\+\d+)+))?")
+_CORES = re.compile(r"cpu:(\d+)(?:-(\d+))?")
 DEVICE_KINDS = ("cuda",)
 """Kinds of devices that ``--lanes`` may name."""
 BYTE_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
@@ -81,7 +82,20 @@ def _device_and_limit(text: str) -> tuple[str, int]:
     if not named:
         return "", 0
     kind, number, amount, unit = named[0].groups()
-    if len(named) > 1 or parts[:-1] not in ([], [CPU]) or int(number or 0):
+    if len(named) > 1:
+        raise UsageError(
+            f"--lanes {text}: names {len(named)} devices, and a model is placed on the CPU and one device; name one"
+        )
+    if parts[0] != CPU and any(_CPU.fullmatch(part) or _CORES.fullmatch(part) for part in parts[:-1]):
+        raise UsageError(
+            f"--lanes {text}: groups of cores are not placed next to a device, only all cores together; give "
+            f"cpu,{parts[-1]}"
+        )
+    if int(number or 0):
+        raise UsageError(
+            f"--lanes {text}: only the first device is used; give {kind}:0, and hide the others from the program"
+        )
+    if parts[:-1] not in ([], [CPU]):
         raise UsageError(f"--lanes {text}: not understood; give a device as cpu,cuda:0 or cpu,cuda:0=4GB")
     limit = int(float(amount) * BYTE_UNITS[unit]) if amount else 0
     if amount and len(parts) == 1:
@@ -122,8 +136,9 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
 
     Args:
         text: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core), ``cpu:3+1`` (a group of three cores
-            and one of one), ``auto:3+1`` (these, and all threads together, so that a subgraph may run on either), or
-            ``auto``: all threads together, and where there are two or more, two halves.
+            and one of one), ``cpu:0,cpu:1-3`` (groups by the positions of their cores), ``auto:3+1`` (groups, and all
+            threads together, so that a subgraph may run on either), or ``auto``: all threads together, and where there
+            are two or more, two halves.
         threads: threads that may be used.
 
     Raises:
@@ -135,6 +150,8 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
     devices = [part.strip() for part in text.split(",")]
     if device_of(text):
         raise UsageError(f"--lanes {text}: names a device, which is not for this command; give cpu, cpu:2x1 or auto")
+    if all(_CORES.fullmatch(part) for part in devices):
+        return _named_cores(text, devices, threads)
     match = _CPU.fullmatch(devices[0])
     if match is None or len(devices) > 1:
         raise UsageError(
@@ -149,3 +166,15 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
         raise UsageError(f"--lanes {text}: needs {sum(wanted)} threads and there are {threads}; ask for fewer")
     some = [cpu_lane(first, size) for first, size in zip(accumulate(wanted, initial=0), wanted, strict=False)]
     return (whole, *some) if kind == AUTO else tuple(some)
+
+
+def _named_cores(text: str, parts: Sequence[str], threads: int) -> tuple[Lane, ...]:
+    """The lanes of ``cpu:0,cpu:1-3``, whose cores are named by position."""
+    ends = [_CORES.fullmatch(part) for part in parts]
+    spans = [(int(match[1]), int(match[2] or match[1])) for match in ends if match is not None]
+    cores = [core for first, last in spans for core in range(first, last + 1)]
+    if any(last < first for first, last in spans) or len(set(cores)) < len(cores):
+        raise UsageError(f"--lanes {text}: each core may be in one lane, and ranges go up; give cpu:0,cpu:1-3")
+    if max(cores) >= threads:
+        raise UsageError(f"--lanes {text}: names core {max(cores)} and there are {threads}; the first is 0")
+    return tuple(cpu_lane(first, last - first + 1) for first, last in spans)

@@ -112,16 +112,21 @@ def _refined(phase: Phase, edges: Edges, cost: Callable[[int], float], parts: in
     piece = max(sum(map(cost, branch)) for branch in branches) / parts
     return Phase(
         tuple(
-            tuple(_pieces(branch, old[0].name, edges, cost, piece))
+            tuple(in_pieces(branch, old[0].name, edges, cost, piece))
             for branch, old in zip(branches, phase.branches, strict=True)
         )
     )
 
 
-def _pieces(
+def in_pieces(
     branch: Sequence[int], name: str, edges: Edges, cost: Callable[[int], float], piece: float
 ) -> list[Subgraph]:
-    """A branch cut where all its paths meet, each piece as soon as it costs ``piece`` or the rest is not worth one."""
+    """Cut a branch where all its paths meet, each piece as soon as it costs ``piece`` or the rest is not worth one.
+
+    Args:
+        name: of the branch, which pieces get a letter behind.
+        cost: of one node; any unit.
+    """
     pieces: list[list[int]] = [[]]
     left = sum(map(cost, branch))
     for run in _runs(branch, edges):

@@ -1,8 +1,8 @@
-"""The process that workers are forked from: ``python -m autotune.host.fork_server FD``, with its ``Start`` on FD.
+"""The process that workers are forked from: ``python -m autotune.host.fork_server FD DIRECTORY``.
 
-It imports a handler and constructs it once, before the first fork, so that a worker starts in milliseconds with
-everything loaded. It runs no job itself and starts no thread before a fork, so it survives its workers and can report
-how each of them ended.
+It serves any number of handlers. It imports and constructs each once, before the first worker that uses it is forked,
+so that a worker starts in milliseconds with everything loaded. It runs no job itself and starts no thread before a
+fork, so it survives its workers and can report how each of them ended.
 
 CUDA's driver refuses a process that was forked from one in which it was initialised. A worker that uses it is asked for
 as *fresh*: the fork replaces itself by a new interpreter, which imports and constructs the handler again.
@@ -24,7 +24,8 @@ import socket
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,7 @@ from autotune.host.process_limits import cap_memory, isolate, keep_what_is_loade
 from schedules.vocabulary.errors import AutotuneError
 
 MESSAGE_BYTES = 65536
-"""Most bytes of one message on the server's socket; a ``Start`` takes about one thousand."""
-
-FRESH = "start.pickle"
-"""File in the server's directory with what a fresh worker is started with."""
+"""Most bytes of one message on the server's socket."""
 
 IDLE_S = 3.0
 """A worker without a job for so many seconds calls ``Handler.rest``. Heuristic, not measured."""
@@ -49,17 +47,17 @@ status is its own and not that of the kill."""
 
 @dataclass(frozen=True)
 class Start:
-    """What a server is started with.
+    """What a worker is started with.
 
     Attributes:
         handler: import path of the handler's class, ``module:Class``.
         settings: its constructor's only argument; it must pickle.
-        directory: where the logs of the workers are written; removed at the end.
+        variables: environment variables of a fresh worker; a fork has those of its server.
     """
 
     handler: str
     settings: object
-    directory: str
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,16 +94,18 @@ class Handler:
 class ForkServer:
     """Forks workers on request and reports how they ended.
 
-    Requests, one JSON object per datagram: ``{"spawn": name, "fresh": bool}`` with the worker's end of its connection
-    attached; ``{"end": name}``, answered with ``{"ended": name, "status": waitpid status}`` once the worker is dead and
-    reaped.
+    Requests, one JSON object per datagram: ``{"spawn": name, "start": file, "fresh": bool}`` with the worker's end of
+    its connection attached and the pickled ``Start`` in a file of the directory; ``{"end": name}``, answered with
+    ``{"ended": name, "status": waitpid status}`` once the worker is dead and reaped.
+
+    Args:
+        directory: where the logs of the workers are written; removed at the end.
     """
 
-    def __init__(self, control: socket.socket, start: Start) -> None:
+    def __init__(self, control: socket.socket, directory: Path) -> None:
         self._control = control
-        self._start = start
-        self._handler: Handler | None = None
-        self._directory = Path(start.directory)
+        self._handlers: dict[str, Handler | None] = {}
+        self._directory = directory
         self._children: dict[str, int] = {}
 
     def run(self) -> None:
@@ -116,7 +116,7 @@ class ForkServer:
                 break
             request = json.loads(data)
             if "spawn" in request:
-                self._spawn(request["spawn"], handles[0], request["fresh"])
+                self._spawn(request["spawn"], handles[0], request["start"], request["fresh"])
             else:
                 self._control.send(json.dumps({"ended": request["end"], "status": self._end(request["end"])}).encode())
         for name in list(self._children):
@@ -124,11 +124,9 @@ class ForkServer:
         shutil.rmtree(self._directory, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)  # linkers that a killed worker left, and this process
 
-    def _spawn(self, name: str, handle: int, fresh: bool) -> None:
-        if self._handler is None and not fresh:  # a fresh worker that is asked for first starts meanwhile
-            self._handler = made_handler(self._start)
-            gc.collect()
-            keep_what_is_loaded()
+    def _spawn(self, name: str, handle: int, start: str, fresh: bool) -> None:
+        if not fresh:  # a fresh worker that is asked for first starts meanwhile
+            self._construct(start)
         pid = os.fork()
         if pid:
             self._children[name] = pid
@@ -139,22 +137,41 @@ class ForkServer:
             self._control.close()
             isolate(self._directory / f"{name}.log")
             if fresh:
-                self._replace_by_fresh(handle)
-            assert self._handler is not None
-            serve(Connection(handle), self._handler)
-            status = 0
+                self._replace_by_fresh(handle, start)
+            handler = self._handlers[start]
+            if handler is not None:  # else the log of the server says why it could not be constructed
+                serve(Connection(handle), handler)
+                status = 0
         except BaseException:  # whatever ends the worker: os._exit prints nothing, and the log must say why
             traceback.print_exc()
             sys.stderr.flush()
         finally:
             os._exit(status)
 
-    def _replace_by_fresh(self, handle: int) -> None:
+    def _construct(self, start: str) -> None:
+        """Construct the handler of ``start``, if that was not tried yet; other handlers go on if it cannot be."""
+        if start in self._handlers:
+            return
+        handler = None
+        try:
+            handler = made_handler(self._read(start))
+        except Exception:  # whatever stands in its way: its workers end, and the log must say why
+            traceback.print_exc()
+            sys.stderr.flush()
+        self._handlers[start] = handler
+        gc.collect()
+        keep_what_is_loaded()
+
+    def _read(self, start: str) -> Start:
+        found: Start = pickle.loads((self._directory / start).read_bytes())  # noqa: S301 - from this server's caller
+        return found
+
+    def _replace_by_fresh(self, handle: int, start: str) -> None:
         """Make this process a new interpreter that serves on ``handle``."""
-        start = self._directory / FRESH
-        start.write_bytes(pickle.dumps(self._start))
         os.set_inheritable(handle, True)
-        os.execv(sys.executable, [sys.executable, "-m", "autotune.host.fork_server", str(handle), str(start)])
+        variables = [f"{name}={value}" for name, value in self._read(start).variables.items()]
+        program = [sys.executable, "-m", "autotune.host.fork_server", str(handle), str(self._directory), start]
+        os.execv(env_program(), ["env", *variables, *program])
 
     def _end(self, name: str) -> int:
         pid = self._children.pop(name)
@@ -166,6 +183,11 @@ class ForkServer:
             time.sleep(EXIT_S / 20)
         os.kill(pid, signal.SIGKILL)
         return os.waitpid(pid, 0)[1]
+
+
+def env_program() -> str:
+    """Return the path of env(1), which adds variables: the library reads no environment itself."""
+    return shutil.which("env") or "/usr/bin/env"
 
 
 def serve(connection: Connection, handler: Handler) -> None:
@@ -191,17 +213,15 @@ def made_handler(start: Start) -> Handler:
 
 
 def main() -> None:
-    """Entry point of the server; with the file of a ``Start`` as second argument, of a fresh worker."""
+    """Entry point of the server; with the file of a ``Start`` as third argument, of a fresh worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leave_out_unused()
-    handle, *fresh = sys.argv[1:]
+    handle, directory, *fresh = sys.argv[1:]
     if fresh:
-        start: Start = pickle.loads(Path(fresh[0]).read_bytes())  # noqa: S301 - from the server
+        start: Start = pickle.loads((Path(directory) / fresh[0]).read_bytes())  # noqa: S301 - from the server
         serve(Connection(int(handle)), made_handler(start))
         return
-    control = socket.socket(fileno=int(handle))
-    start = pickle.loads(control.recv(MESSAGE_BYTES))  # noqa: S301 - from the process that started this one
-    ForkServer(control, start).run()
+    ForkServer(socket.socket(fileno=int(handle)), Path(directory)).run()
 
 
 if __name__ == "__main__":

@@ -21,14 +21,14 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from autotune.host.fork_server import Job, Refused, Start
+from autotune.host.fork_server import Job, Refused, Start, env_program
 from autotune.host.process_limits import cause_of_death, is_out_of_memory, log_tail, signal_of
 from schedules.vocabulary.errors import MeasureError
 from tuning_logs.measurement import ErrorKind
@@ -41,6 +41,9 @@ on an overloaded one."""
 
 END_TIMEOUT_S = 5.0
 """The fork server ends within milliseconds; after so many seconds it is killed."""
+
+ONE_THREAD = MappingProxyType({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+"""Environment of processes that run kernels: NumPy gets no threads of its own."""
 
 TRIES = 2
 """What killed the first worker may have been left there by an earlier job, so a job gets a second, fresh one."""
@@ -73,32 +76,46 @@ class Worker:
 
 
 class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
-    """Starts a fork server without waiting for it; workers can be requested at once.
+    """A fork server, which is started with the first worker; workers of any handler can be requested.
 
     Args:
-        handler: import path of the ``Handler``, as ``module:Class``.
-        settings: its constructor's argument; it must pickle.
         directory: an existing folder for logs, removed with the server; None makes a temporary one.
-        variables: environment variables that must be set before the handler's module is imported.
+        variables: environment variables that must be set before any handler's module is imported.
+
+    Attributes:
+        directory: that folder; what jobs write may lie in it too.
     """
 
-    def __init__(
-        self,
-        handler: str,
-        settings: object,
-        directory: Path | None = None,
-        variables: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self._directory = directory or Path(tempfile.mkdtemp(prefix="tune-"))
+    def __init__(self, directory: Path | None = None, variables: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="tune-"))
+        self._variables = variables
+        self._log = self.directory / "fork-server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._count = 0
+        self._starts: list[Start] = []
+        self._newest: Worker | None = None
+        self._kept: list[tuple[tuple[Start, bool], WorkerPool]] = []
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        """Start the process, without waiting for it."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._log = self._directory / "fork-server.log"
-        # The library reads no environment, so env(1) adds to what the child inherits.
         path = os.pathsep.join(path for path in sys.path if path)
-        command = [shutil.which("env") or "/usr/bin/env", f"PYTHONPATH={path}"]
-        command += [f"{name}={value}" for name, value in variables.items()]
+        command = [env_program(), f"PYTHONPATH={path}"]
+        command += [f"{name}={value}" for name, value in self._variables.items()]
         with theirs, self._log.open("wb") as output:
             self._process = subprocess.Popen(
-                [*command, sys.executable, "-m", "autotune.host.fork_server", str(theirs.fileno())],
+                [
+                    *command,
+                    sys.executable,
+                    "-m",
+                    "autotune.host.fork_server",
+                    str(theirs.fileno()),
+                    str(self.directory),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -106,27 +123,37 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
                 start_new_session=True,  # Ctrl-C at the terminal is for the calling process alone
             )
         self._control.settimeout(START_TIMEOUT_S)
-        self._control.send(pickle.dumps(Start(handler, settings, str(self._directory))))
-        self._count = 0
-        self._first: Worker | None = None
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def spawn(self, fresh: bool = False) -> Worker:
+    def spawn(self, start: Start, fresh: bool = False) -> Worker:
         """Request a worker; it sends its process id on its connection when it has started.
 
         Args:
+            start: its handler; workers of equal ones share what that loads.
             fresh: whether it must not be a fork; see ``fork_server.py``.
         """
+        if self._closed:
+            raise MeasureError("the process that starts workers is gone: it was ended")
+        if self._process is None:
+            self._run()
+        if start not in self._starts:
+            (self.directory / _file(len(self._starts))).write_bytes(pickle.dumps(start))
+            self._starts.append(start)
+        file = _file(self._starts.index(start))
         self._count += 1
         name = f"worker-{self._count}"
         ours, theirs = multiprocessing.Pipe()
         with theirs:
-            self._request({"spawn": name, "fresh": fresh}, theirs.fileno())
-        worker = Worker(name, ours)
-        self._first = self._first or worker
-        return worker
+            self._request({"spawn": name, "start": file, "fresh": fresh}, theirs.fileno())
+        self._newest = Worker(name, ours)
+        return self._newest
+
+    def kept(self, start: Start, fresh: bool = False) -> WorkerPool:
+        """Return the pool of one worker, with one try, that all who ask for an equal ``start`` share."""
+        known = next((pool for at, pool in self._kept if at == (start, fresh)), None)
+        if known is None or not known.workers:  # it was closed
+            known = WorkerPool(self, start, 1, tries=1, fresh=fresh)
+            self._kept = [((start, fresh), known), *(each for each in self._kept if each[0] != (start, fresh))]
+        return known
 
     def end(self, worker: Worker) -> tuple[int, str]:
         """Kill and reap a worker.
@@ -140,7 +167,7 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
         while status is None:  # an interrupted call may have left an answer about another worker behind
             answer = self._answer()
             status = answer["status"] if answer["ended"] == worker.name else None
-        path = self._directory / f"{worker.name}.log"
+        path = self.directory / f"{worker.name}.log"
         written = log_tail(path)
         path.unlink(missing_ok=True)
         return int(status), written
@@ -166,23 +193,31 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
         return log_tail(self._log) or "it wrote nothing"
 
     def _is_loading(self) -> bool:
-        """Whether the server still imports its handler: the first worker has not started."""
-        first = self._first
-        return first is None or not (first.pid or first.connection.closed or first.connection.poll())
+        """Whether the server may still import a handler: the newest worker has not started."""
+        newest = self._newest
+        return newest is None or not (newest.pid or newest.connection.closed or newest.connection.poll())
 
     def close(self) -> None:
         """End the server, its workers and the directory; safe to call twice."""
-        if self._process.returncode is not None:
-            return
+        if self._process is not None and not self._closed:
+            self._end(self._process)
+        self._closed = True
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
         self._control.close()
-        if self._is_loading():  # it would notice the end only afterwards, and has no worker yet to end in order
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._is_loading():  # it would notice the end only afterwards; the kernel ends its workers with it
+            os.killpg(process.pid, signal.SIGKILL)
         try:
-            self._process.wait(END_TIMEOUT_S)
+            process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _file(number: int) -> str:
+    """File of a ``Start`` in a server's directory."""
+    return f"start-{number}.pickle"
 
 
 @dataclass
@@ -200,6 +235,7 @@ class WorkerPool:
 
     Args:
         server: where workers come from.
+        start: their handler.
         size: how many workers.
         tries: how many workers a job may cost before it is lost.
         fresh: whether workers must not be forks; see ``fork_server.py``.
@@ -208,11 +244,20 @@ class WorkerPool:
         workers: they are replaced as they die.
     """
 
-    def __init__(self, server: ForkServerProcess, size: int, tries: int = TRIES, fresh: bool = False) -> None:
+    def __init__(
+        self, server: ForkServerProcess, start: Start, size: int, tries: int = TRIES, fresh: bool = False
+    ) -> None:
         self._server = server
+        self._start = start
         self._tries = tries
         self._fresh = fresh
-        self.workers = [server.spawn(fresh) for _ in range(size)]
+        self.workers = [server.spawn(start, fresh) for _ in range(size)]
+
+    def close(self) -> None:
+        """End the workers, as far as their server has not; safe to call twice."""
+        while self.workers:
+            with suppress(MeasureError):  # the server is gone, and they with it
+                self._server.end(self.workers.pop())
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
         """Every job's answer, or ``Lost``, in order.
@@ -307,7 +352,7 @@ class WorkerPool:
     def _replace(self, position: int) -> tuple[int, str]:
         """End the worker there and request a fresh one; how the old one ended."""
         end = self._server.end(self.workers[position])
-        self.workers[position] = self._server.spawn(self._fresh)
+        self.workers[position] = self._server.spawn(self._start, self._fresh)
         return end
 
 
@@ -317,5 +362,5 @@ def run_alone(handler: str, settings: object, job: Job, variables: Mapping[str, 
     Raises:
         AutotuneError: as ``WorkerPool.run``.
     """
-    with ForkServerProcess(handler, settings, None, variables) as server:
-        return WorkerPool(server, 1, tries=1).run([job])[0]
+    with ForkServerProcess(variables=variables) as server:
+        return WorkerPool(server, Start(handler, settings), 1, tries=1).run([job])[0]

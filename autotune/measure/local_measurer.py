@@ -8,6 +8,7 @@ before, in this batch or an earlier one of the run, are given those runs and not
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
 from collections import OrderedDict
@@ -16,8 +17,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autotune.host.fork_server import Start
 from autotune.host.machine import read_host, thread_cpus
-from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from autotune.host.worker_pool import ONE_THREAD, ForkServerProcess, Lost, WorkerPool
 from autotune.measure.code_cache import CodeCache, user_cache
 from autotune.measure.evaluator import CONFIRMATIONS, FINAL_EVALUATOR, Adaptive, Evaluator, make_evaluator
 from autotune.measure.kernel_builder import object_of
@@ -100,6 +102,19 @@ class MeasureLimits:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """What several measurers have in common.
+
+    Attributes:
+        lock: of this machine, if others measure on it; None for one that nobody else has.
+        server: of the run, which workers are forked from; None starts one for each measurer.
+    """
+
+    lock: MachineLock | None = None
+    server: ForkServerProcess | None = None
+
+
+@dataclass(frozen=True)
 class Library:
     """A candidate as built."""
 
@@ -118,7 +133,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         lowering: the module that applies configs to programs; another than the default, whose code is not kept, in
             tests only.
         remote: where candidates run, if not on this machine's CPU.
-        lock: shared with the other measurers of this machine, if there are any.
+        shared: with other measurers.
 
     Attributes:
         compile_s, measure_s, at_once, cold_bytes: see ``MeasurementBackend``.
@@ -136,7 +151,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         limits: MeasureLimits = MeasureLimits(),
         lowering: str = LOWERING,
         remote: RemoteTarget | None = None,
-        lock: MachineLock | None = None,
+        shared: Shared = Shared(),
     ) -> None:
         self.compile_s = 0.0
         self.measure_s = 0.0
@@ -147,8 +162,11 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         here_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         total_bytes = here_bytes if remote is None else remote.memory_bytes
         self._memory_bytes = limits.memory_bytes or total_bytes // MEMORY_SHARE
-        self._directory = Path(tempfile.mkdtemp(prefix="tune-"))
-        self._lock = lock or MachineLock()
+        self._own = None if shared.server is not None else ForkServerProcess(variables=ONE_THREAD)
+        server = shared.server or self._own
+        assert server is not None
+        self._directory = Path(tempfile.mkdtemp(prefix="measurer-", dir=server.directory))
+        self._lock = shared.lock or MachineLock()
         self._slack_s = 0.0 if remote is None else remote.slack_s
         self._closed = False
         self._count = 0
@@ -164,11 +182,11 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         folder = str(self._cache.folder) if lowering == LOWERING else ""
         settings = Settings(target, cores, seed, lowering, str(self._directory), device, folder)
         handler = KERNEL_HANDLER if remote is None else remote.handler
-        self._server = ForkServerProcess(handler, settings, self._directory, kernel_variables(target))
+        start = Start(handler, settings, kernel_variables(target))
         # First: a worker that is no fork imports its handler while the server does.
-        self._timers = WorkerPool(self._server, 1, fresh=remote is not None and not remote.forks)
+        self._timers = WorkerPool(server, start, 1, fresh=remote is not None and not remote.forks)
         self.at_once = read_host().usable_threads
-        self._builders = WorkerPool(self._server, self.at_once)
+        self._builders = WorkerPool(server, start, self.at_once)
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -178,7 +196,11 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         if not self._closed:
             self._cache.prune()
         self._closed = True
-        self._server.close()
+        for pool in (self._timers, self._builders):
+            pool.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._own is not None:
+            self._own.close()
 
     def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
         """One measurement per candidate, in order; see ``Measurer``."""
@@ -450,4 +472,4 @@ def _failed(lost: Lost) -> Timed:
 
 def kernel_variables(target: Target) -> dict[str, str]:
     """Environment of processes that run kernels: the target's threads for kernels, none of its own for NumPy."""
-    return {"TVM_NUM_THREADS": str(target.threads), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return {"TVM_NUM_THREADS": str(target.threads), **ONE_THREAD}

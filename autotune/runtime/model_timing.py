@@ -100,6 +100,11 @@ def ratios(one: Run, other: Run) -> tuple[float, float, float]:
     return interval([a / b for a, b in zip(*_in_turn([one, other], DUEL_S, DUEL_RUNS, is_lost), strict=True)])
 
 
+def apart(run: Run) -> list[float]:
+    """Return the seconds of ``DUEL_RUNS`` runs: of models that cannot be open at the same time, so not in turn."""
+    return [run() for _ in range(WARM_RUNS + DUEL_RUNS)][WARM_RUNS:]
+
+
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """The median of ``values`` between the ends of its 95 % interval, which are order statistics: values are not taken
     to be of any distribution.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,9 @@ from autotune.artifact.replacement import install, scratch_beside
 from autotune.events import Observer
 from autotune.tuning.result import Result, combined
 from autotune.tuning.run_plan import PartJob
+from schedules.vocabulary.errors import VerificationError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,9 @@ def tune_composition(
 ) -> Result:
     """Tune every part of ``composition`` and put the artifact of the whole at ``out``.
 
+    Parts that were not compared with the reference are, should the whole be wrong: they are built again, of other
+    kernels where theirs are wrong, without any measurement, and put together once more.
+
     Args:
         interrupted: whether Ctrl-C stopped something before it.
 
@@ -69,10 +76,21 @@ def tune_composition(
     """
     with scratch_beside(out) as folder:
         results: list[Result | None] = []
+        jobs: list[PartJob] = []
         for job in composition.parts(folder):
+            jobs.append(job)
             results.append(tune(job, observe, interrupted))
             interrupted = interrupted or any(result.interrupted for result in results if result is not None)
-        composed = composition.compose(folder, results)
+        try:
+            composed = composition.compose(folder, results)
+        except VerificationError as error:
+            unsure = [number for number, job in enumerate(jobs) if not job.compared and results[number] is not None]
+            if not unsure:
+                raise
+            logger.warning("%s; its parts are compared one by one", error)
+            for number in unsure:
+                results[number] = _compared(jobs[number], results[number], tune, observe, interrupted)
+            composed = composition.compose(folder, results)
         if composed.artifact is not None:
             install(composed.artifact, out)
     tuned = [result for result in results if result is not None]
@@ -80,3 +98,14 @@ def tune_composition(
     if all(place.is_dir() for place in places):  # the parts are in the whole
         tuned = [replace(result, artifact=place) for result, place in zip(tuned, places, strict=True)]
     return replace(combined(tuned), artifact=out, **composed.fields)
+
+
+def _compared(
+    job: PartJob, first: Result | None, tune: TunePart, observe: Observer, interrupted: bool
+) -> Result | None:
+    """What came of a part, with an artifact that was compared with the reference; nothing is measured again."""
+    options = replace(job.options, trials=0, peer=False) if job.options.searches else job.options
+    again = tune(replace(job, options=options, compared=True), observe, interrupted)
+    if first is None or again is None:
+        return again
+    return replace(first, latency_ms=again.latency_ms, verified=again.verified)

@@ -82,7 +82,8 @@ class FallbackPartitions:
         for (file, place), imported, share in zip(tuned, models, self._shares(models), strict=True):
             if (earlier := before.get(sha256(file))) is not None:
                 extract_part(earlier, place)
-            jobs.append(PartJob(file, part_options(self._options, share, place, {}), self._target, imported=imported))
+            own = part_options(self._options, share, place, {})
+            jobs.append(PartJob(file, own, self._target, imported=imported, compared=False))
         return jobs
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:

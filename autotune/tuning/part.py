@@ -26,6 +26,7 @@ from autotune.events import Observer, everyone, ignore
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.host.compilers import check_compiler
 from autotune.host.roofline import Roofline
+from autotune.host.worker_pool import ONE_THREAD, ForkServerProcess
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from autotune.measure.remote.connect import Fleet
@@ -86,20 +87,25 @@ class Machine:
 
 
 class Measurers(ExitStack):
-    """What measures kernels in a run, started when it is first wanted. Parts for the same target share it.
+    """The processes of a run, started when they are first wanted: what measures kernels, and what opens artifacts.
 
-    A worker that measures on a GPU takes some 5 s to start, and one for the CPU two.
+    All of them come from one fork server, and parts for the same target share what measures. A worker that measures on
+    a GPU takes some 5 s to start, and the server two.
+
+    Attributes:
+        server: workers are forked from it.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.server = self.enter_context(ForkServerProcess(variables=ONE_THREAD))
         self._open: dict[tuple[Target, str, int], MeasurementBackend] = {}
 
     def of(self, target: Target, options: Options) -> MeasurementBackend:
         """The measurer for ``target``; it ends with the run."""
         key = target, options.evaluator, options.seed
         if key not in self._open:
-            self._open[key] = self.enter_context(backend_of(target).measurer(*key))
+            self._open[key] = self.enter_context(backend_of(target).measurer(*key, self.server))
         return self._open[key]
 
 
@@ -226,7 +232,7 @@ def tune_together(
         for part, sizes in zip(parts, kernels, strict=True):
             mine = [outcome.of(part.program.tasks) for outcome in outcomes]
             view = _view(part, log)
-            result = _build(part, sizes, mine, log, clock, interrupted)
+            result = _build(part, sizes, mine, log, clock, interrupted, measurers)
             results.append(replace(result, elapsed_s=time.perf_counter() - began, views=(view,)))
             runs.append(_story(recorder.run, part, mine[0], log) if mine else recorder.run)  # while the log is open
     if not options.frozen:
@@ -243,6 +249,7 @@ def _build(
     log: TuningLog,
     clock: PhaseClock,
     interrupted: bool,
+    measurers: Measurers,
 ) -> Result:
     """Build and verify the artifact of one model.
 
@@ -250,6 +257,7 @@ def _build(
         kernels: threads of a lane → how kernels for it are built.
         outcomes: what every search brought for this model.
         clock: with the seconds of all models' import and search; the build is added for this one alone.
+        measurers: of the run.
     """
     machine, asked = part.machine, part.asked
     timed = not (interrupted or machine.foreign)
@@ -257,7 +265,17 @@ def _build(
     own = PhaseClock(clock.observe, clock.phase_s)
     with own.phase("build"):
         request = BuildRequest(
-            out, part.model, asked.model, machine.target, kernels, machine.lanes, log, asked.options, timed
+            out,
+            part.model,
+            asked.model,
+            machine.target,
+            kernels,
+            machine.lanes,
+            log,
+            asked.options,
+            timed,
+            asked.compared,
+            measurers.server,
         )
         built = build_model(request)
     own.move(built.verify_s, "build", "verify")

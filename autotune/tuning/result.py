@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.known_runs import LogView
+from autotune.artifact.plan import DeviceMemory, LanePlan
 from autotune.artifact.precision_choice import PrecisionChoice
 from autotune.events import Observer, PhaseBegan
 from autotune.validation.verdict import Verdict
@@ -17,6 +18,44 @@ from search.allocators.allocation import TaskState
 from search.allocators.remaining import Remaining, together
 
 PHASES = ("import", "search", "compile", "measure", "build", "verify")
+
+
+@dataclass(frozen=True)
+class PlacementSummary:
+    """What a placement on a CPU and devices was expected to take, and what it took.
+
+    Attributes:
+        predicted_ms, measured_ms: of the whole model; ``measured_ms`` is None without the device.
+        devices: memory of each.
+    """
+
+    predicted_ms: float
+    measured_ms: float | None
+    devices: tuple[DeviceMemory, ...]
+
+    @staticmethod
+    def of(plan: LanePlan) -> PlacementSummary:
+        """Return the summary of a plan."""
+        measured_ms = None if plan.measured_s is None else 1e3 * plan.measured_s
+        return PlacementSummary(1e3 * plan.predicted_s, measured_ms, plan.devices)
+
+    def lines(self) -> list[str]:
+        """Return the summary for people, a line for the times and one for each device."""
+        measured = "" if self.measured_ms is None else f", measured {self.measured_ms:.3f} ms"
+        return [f"placed: predicted {self.predicted_ms:.3f} ms{measured}", *map(_device_line, self.devices)]
+
+
+def _device_line(memory: DeviceMemory) -> str:
+    limit = f" of {_megabytes(memory.limit_bytes)}" if memory.limit_bytes else ""
+    used = "" if memory.measured_bytes is None else f", measured {_megabytes(memory.measured_bytes)}"
+    fetched = "all weights stay there"
+    if memory.streamed_bytes:
+        fetched = f"{_megabytes(memory.streamed_bytes)} of weights streamed in every run"
+    return f"{memory.device}: expected {_megabytes(memory.bytes)}{limit}{used}; {fetched}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
 
 
 @dataclass(frozen=True)
@@ -29,6 +68,7 @@ class Result:
         fallback_partitions: operators of every part that ONNX Runtime runs.
         views: of the log, with everything that the artifact is made of.
         precision: what ``--precision auto`` decided; None where the precision was given.
+        placement: what a placement on a CPU and a device takes; None where nothing was placed on a device.
     """
 
     model: str
@@ -52,6 +92,7 @@ class Result:
     fallback_partitions: tuple[tuple[str, ...], ...] = ()
     views: tuple[LogView, ...] = ()
     precision: PrecisionChoice | None = None
+    placement: PlacementSummary | None = None
 
     def to_data(self) -> dict[str, Any]:
         """As in ``tune run --json``; a run of several parts or models has an entry for each."""
@@ -79,6 +120,7 @@ class Result:
             "remaining_gain": None if self.remaining is None else self.remaining.to_data(),
             "interrupted": self.interrupted,
             **({} if self.precision is None else {"precision": self.precision.to_data()}),
+            **({} if self.placement is None else {"placement": asdict(self.placement)}),
         }
 
 

@@ -39,6 +39,8 @@ class PartJob:
         optional: whether a target that cannot run it leaves it out, instead of ending the run.
         weight: how much one inference of it counts compared with one of the models that share its budget.
         imported: the model, where other parts of the run want it too.
+        compared: whether its outputs are compared with the reference's. Not at first for a part of a model that is
+            compared as a whole (``composition.py``).
     """
 
     model: Path
@@ -47,6 +49,7 @@ class PartJob:
     optional: bool = False
     weight: int = 1
     imported: ImportedModel | None = None
+    compared: bool = True
 
     @property
     def out(self) -> Path:

@@ -126,7 +126,7 @@ def _tuned_part(measurers: Measurers, job: PartJob, observe: Observer, interrupt
 
 def _as_asked(measurers: Measurers, job: PartJob, observe: Observer, interrupted: bool) -> Result:
     """Tune a job as a whole, or in the parts that its options ask for."""
-    composition = _composition(job)
+    composition = _composition(job, measurers)
     if composition is not None:
         return _in_parts(measurers, job, composition, observe, interrupted)
     return tune_part(job, observe, interrupted, measurers)
@@ -140,7 +140,7 @@ def _in_parts(
     return replace(result, model=job.model.name, elapsed_s=time.perf_counter() - began)
 
 
-def _composition(job: PartJob) -> Composition | None:
+def _composition(job: PartJob, measurers: Measurers) -> Composition | None:
     """Return the parts that a model is split into before tuning; None if it is tuned as a whole."""
     options = job.options
     if not options.inputs and not options.shapes:
@@ -149,7 +149,7 @@ def _composition(job: PartJob) -> Composition | None:
         return ShapeSets(replace(job, options=options))
     if options.precision == AUTO:
         return AutoPrecision(job)
-    return CoupledLanes(job) if device_of(options.lanes) else None
+    return CoupledLanes(job, measurers) if device_of(options.lanes) else None
 
 
 def _with_sets(model: Path, options: Options) -> Options:

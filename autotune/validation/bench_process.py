@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from autotune.host.fork_server import Start
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from autotune.validation.bench_engine import OURS, Load, Memory, Outputs, Run, Serve
 from schedules.vocabulary.errors import MeasureError
@@ -90,9 +91,9 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
 
     def __init__(self, engine: str, folder: Path, name: str | None = None) -> None:
         self.name = name or engine
-        self._server = ForkServerProcess(HANDLER, (engine, str(folder)))
+        self._server = ForkServerProcess()
         try:
-            self._pool = WorkerPool(self._server, 1, tries=1)
+            self._pool = WorkerPool(self._server, Start(HANDLER, (engine, str(folder))), 1, tries=1)
             version, precision = self._answer(Load(timeout_s=START_TIMEOUT_S))
         except BaseException:  # whatever goes wrong, Ctrl-C too: the process must not stay
             self.close()

@@ -61,6 +61,7 @@ STEPS = (
         for model in ("wide_deep", "siamese_lstm")
     ),
     *(_bench(model, "fp16") for model in ("resnet50", "encoder", "resnet50_b8", "encoder_b8")),
+    Step("streamed", 60, ("-m", "research.gpu.streamed", "vgg19"), "slow-down of streaming predicted within 10 %"),
     *(
         Step(f"space-{name}", 66, ("-m", "research.gpu.spaces", name), "150 configs recorded, failures included")
         for name in ("conv3x3", "dense", "dense-fp16")

@@ -159,6 +159,12 @@ def if_it_lowers(candidate: Candidate) -> Measurement:
     return by_config(candidate)
 
 
+def compare_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verify artifacts in this process."""
+    monkeypatch.setattr(accuracy, "compare_isolated", lambda *arguments: compare_artifact(*arguments[:3]))
+    monkeypatch.setattr(accuracy, "run_isolated", lambda *_: None)
+
+
 def fake_device(
     monkeypatch: pytest.MonkeyPatch, median_s: Callable[..., float] = lambda *_: 1e-3
 ) -> list[FakeMeasurer]:
@@ -179,7 +185,7 @@ def fake_device(
     monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
     monkeypatch.setattr(one_lane, "median_s", median_s)
     monkeypatch.setattr(roofline, "measure_roofline", lambda *_: FAKE_ROOFLINE)
-    monkeypatch.setattr(accuracy, "compare_isolated", compare_artifact)
+    compare_here(monkeypatch)
     return opened
 
 
@@ -203,5 +209,5 @@ def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupte
     monkeypatch.setattr(part, "reference_latency", once(None, "ONNX Runtime"))
     monkeypatch.setattr(roofline, "measure_roofline", once(FAKE_ROOFLINE, "the roofline"))
     monkeypatch.setattr(one_lane, "median_s", lambda *_: pytest.fail("timed the whole"))
-    monkeypatch.setattr(accuracy, "compare_isolated", compare_artifact)
+    compare_here(monkeypatch)
     return started

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.host.fork_server import Handler, Job
+from autotune.host.fork_server import Handler, Job, Start
 from autotune.host.machine import host_target
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from tests.fuzz.engine import Found, Sample, examine
@@ -71,8 +71,8 @@ def fuzz(
     """What became of every seed of a family, in order."""
     with tempfile.TemporaryDirectory(prefix="tune-fuzz-") as folder:
         stage = Path(folder) / "stage"
-        with ForkServerProcess(handler, stage) as server:
-            pool = WorkerPool(server, 1, tries=1)
+        with ForkServerProcess() as server:
+            pool = WorkerPool(server, Start(handler, stage), 1, tries=1)
             for seed in seeds:
                 stage.write_text("import")
                 (answer,) = pool.run([Examine(seed, family, timeout_s=limit_s, memory_bytes=MEMORY_BYTES)])

@@ -16,9 +16,9 @@ import numpy as np
 import tvm
 
 from autotune.backends.cpu.libraries import set_threads
-from autotune.host.fork_server import Job
+from autotune.host.fork_server import Job, Start
 from autotune.host.machine import host_target, thread_cpus
-from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from autotune.host.worker_pool import ONE_THREAD, ForkServerProcess, Lost, WorkerPool
 from autotune.importer.load import load_model
 from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.kernel_builder import Builder
@@ -139,7 +139,8 @@ class Judge(AbstractContextManager["Judge"]):
         self._folder = Path(tempfile.mkdtemp(prefix="tune-mutants-"))
         settings = Settings(target, thread_cpus(target.threads), 0, lowering.LOWERING, str(self._folder))
         handler = f"{__name__}:MutantHandler"
-        self._server = ForkServerProcess(handler, settings, self._folder, kernel_variables(target))
+        self._server = ForkServerProcess(self._folder, ONE_THREAD)
+        self._start = Start(handler, settings, kernel_variables(target))
         self._builder = Builder(target, lowering)
         self._references: dict[str, Reference] = {}
         self._count = 0
@@ -158,7 +159,7 @@ class Judge(AbstractContextManager["Judge"]):
 
     def alone(self, job: Job) -> Any:
         """The answer of a worker that does nothing else."""
-        pool = WorkerPool(self._server, 1, tries=1)
+        pool = WorkerPool(self._server, self._start, 1, tries=1)
         try:
             return pool.run([job])[0]
         finally:

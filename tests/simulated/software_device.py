@@ -94,7 +94,7 @@ class SoftwareDevice:
         self.operations: list[Operation] = []
         self.room = room
         self._limit = min(room.limit_bytes or self.speeds.memory_bytes, self.speeds.memory_bytes)
-        self._used = 0
+        self.used_bytes = self.streamed_bytes = 0
         self._engines: dict[Way | None, threading.Lock] = {
             way: threading.Lock() for way in (None, (HOST, name), (name, HOST))
         }
@@ -107,7 +107,7 @@ class SoftwareDevice:
     @property
     def free_bytes(self) -> int:
         """Memory that is left."""
-        return self._limit - self._used
+        return self._limit - self.used_bytes
 
     def reserve(self, size: int, what: str) -> None:
         """Take ``size`` bytes of the memory.
@@ -120,7 +120,7 @@ class SoftwareDevice:
                 f"{self.name} has {self.free_bytes} bytes left of {self._limit} and {what} takes {size}; "
                 "let it use more, or place less on it"
             )
-        self._used += size
+        self.used_bytes += size
 
     def change(self, **fields: Any) -> None:
         """Other speeds, or other failures, from now on: fields of ``Speeds``."""
@@ -159,6 +159,10 @@ class SoftwareDevice:
         """Implement ``Device.upload``."""
         place = self._memory[offset : offset + array.nbytes]
         self.copy((HOST, self.name), array, place, offset)
+
+    def fetch(self, size: int) -> None:
+        """Implement ``Device.fetch``."""
+        self.copy((HOST, self.name), np.zeros(size, np.uint8), self._memory[:size], 0)
 
     def download(self, offset: int, array: NDArray[Any]) -> None:
         """Implement ``Device.download``."""

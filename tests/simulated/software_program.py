@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.native_executor import ANYWHERE, SLEEPING, DeviceCall, NativeExecutor
 from autotune.backends.cpu.native_library import NativeLibrary
-from autotune.backends.device_interface import OutOfMemoryError
+from autotune.backends.device_interface import fitting_weights
 from autotune.backends.executor import Arrays
 from autotune.graph.lanes import HOST, Lane, cpu_lane
 from autotune.graph.merge import COPY
 from autotune.graph.steps import WHOLE, Group, Step, Steps
-from schedules.vocabulary.errors import ArtifactError
-from tests.simulated.streaming import Streaming, choose_resident, streamed
+from autotune.graph.streaming import Streaming, streamed
 
 if TYPE_CHECKING:  # which loads this module
     from tests.simulated.software_device import SoftwareDevice
@@ -36,19 +35,15 @@ class SoftwareProgram:
     """
 
     def __init__(self, device: SoftwareDevice, part: Artifact) -> None:
-        if part.steps is None:
-            raise ArtifactError(f"{part.path} has operators whose shapes depend on data, which run on the CPU only")
         self._device, self._began = device, 0.0
-        steps = replace(part.steps, weights=part.weights)
-        device.reserve(steps.arena_bytes, "what passes between its kernels")
+        if part.steps is not None:
+            device.reserve(part.steps.arena_bytes, "what passes between its kernels")
         budget = min(device.free_bytes, device.room.share(part, device.speeds.memory_bytes))
-        streaming = choose_resident(steps, budget)
-        if streaming is None:
-            raise OutOfMemoryError(
-                f"{device.name} has {budget} bytes for its weights, and no two buffers fit into them; let it use more, "
-                "or place less on it"
-            )
+        streaming = fitting_weights(device.name, part, budget)
         device.reserve(streaming.bytes, "its weights")
+        assert part.steps is not None
+        steps = replace(part.steps, weights=part.weights)
+        device.streamed_bytes += streaming.streamed_bytes(steps)
         self.steps, self.streaming = steps, streaming
         self._machine = self._executor(part, streaming)
 

@@ -9,6 +9,7 @@ import pytest
 from autotune.backends.cpu.cpu_backend import CpuBackend
 from autotune.builder import isolated_session
 from autotune.graph import lanes
+from autotune.host.fork_server import Start
 from autotune.tuning import run_plan
 from tests.simulated.software_device import SoftwareDevice
 
@@ -25,12 +26,12 @@ def stand_in(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lanes, "DEVICE_KINDS", ("cuda", "sim"))
     patch.setattr(CpuBackend, "device", lambda _backend, lane, room: SoftwareDevice(lane.device, room))
     patch.setattr(run_plan, "_with_device", with_device)
-    patch.setattr(isolated_session, "HANDLER", "tests.simulated.stand_in:SimulatedSessionHandler")
+    patch.setattr(isolated_session, "START", Start("tests.simulated.stand_in:SimulatedSessionHandler", None))
 
 
 class SimulatedSessionHandler(isolated_session.SessionHandler):
     """Runs an artifact in a process in which ``sim:0`` is a device."""
 
-    def __init__(self, artifact):
-        super().__init__(artifact)
+    def __init__(self, settings):
+        super().__init__(settings)
         stand_in(pytest.MonkeyPatch())

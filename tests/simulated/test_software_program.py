@@ -7,12 +7,17 @@ import onnx
 import pytest
 
 from autotune.artifact.directory import read_artifact
+from autotune.backends.backend_catalog import backend_of
+from autotune.backends.cpu.cpu_backend import CpuBackend
 from autotune.backends.device_interface import OutOfMemoryError, Room
-from autotune.builder.device_profiles import spec_bytes
+from autotune.builder import device_profiles
+from autotune.graph.device_problem import spec_bytes
+from autotune.graph.lanes import Lane
 from autotune.graph.placement import Link
 from autotune.options import Options
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.tune import tune
+from research.gpu.streamed import compared
 from tests.autotune_tests.fakes import fake_device
 from tests.models import transformer
 from tests.simulated.clock import ManualClock
@@ -77,3 +82,13 @@ def test_every_kernel_takes_the_seconds_that_are_made_up(artifact):
     (run,) = [operation for operation in device.operations if operation.way is None]
     assert run.ended - run.began == pytest.approx(KERNEL_S * len(artifact.steps.calls))
     device.close()
+
+
+def test_the_step_for_a_gpu_that_streams_a_model_compares_it_with_its_prediction(artifact, monkeypatch):
+    """Its kernels are the CPU's, so that only what is counted is asserted."""
+    monkeypatch.setattr(device_profiles, "LARGE", 1 << 16)
+    monkeypatch.setattr(CpuBackend, "device", lambda _backend, lane, room: SoftwareDevice(lane.device, room))
+    found = compared(backend_of(artifact.target), Lane("sim:0", 2, 1, "sim:0"), artifact)
+    assert 0 < found["streamed bytes"] < sum(weight.nbytes for weight in artifact.weights)
+    assert found["predicted ms"] >= found["resident ms"] > 0.0
+    assert found["off"] == found["predicted ms"] / found["streamed ms"] - 1.0

@@ -28,6 +28,7 @@ from schedules.vocabulary.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:  # running an artifact needs neither importer nor measurer, and both take long to load
     from autotune.host.roofline import Roofline
+    from autotune.host.worker_pool import ForkServerProcess
     from autotune.importer.program import Program
     from autotune.measure.local_measurer import LocalMeasurer
 
@@ -44,6 +45,7 @@ class CpuBackend:
     kind: str = "llvm"
     forms: tuple[str, ...] = ("tir", "llvm", "asm", "loop")
     has_lanes: bool = True
+    forks: bool = True
 
     def check_options(self, options: Options) -> None:
         """Implement ``Backend.check_options``: kernels run here, unless they are built for elsewhere on one lane."""
@@ -69,11 +71,13 @@ class CpuBackend:
         """Implement ``Backend.measures``: always, since the measurer's workers compile what is built too."""
         return True
 
-    def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
+    def measurer(
+        self, target: Target, evaluator: str, seed: int, server: ForkServerProcess | None = None
+    ) -> LocalMeasurer:
         """Implement ``Backend.measurer``."""
-        from autotune.measure.local_measurer import LocalMeasurer  # running an artifact measures nothing
+        from autotune.measure.local_measurer import LocalMeasurer, Shared  # running an artifact measures nothing
 
-        return LocalMeasurer(target, evaluator=evaluator, seed=seed)
+        return LocalMeasurer(target, evaluator=evaluator, seed=seed, shared=Shared(server=server))
 
     def check_host(self, artifact: Artifact) -> None:
         """Implement ``Backend.check_host``: this CPU needs every feature that the kernels may use."""
@@ -119,7 +123,7 @@ class CpuBackend:
         where = thread_places(lanes, cpus) if lanes else [cpus[core % len(cpus)] for core in range(cores)]
         paths = {artifact.target.threads: artifact.library, **artifact.lane_libraries}
         libraries = {count: NativeLibrary(path, artifact.place_of(path)) for count, path in paths.items()}
-        calls = device_calls(artifact.steps, *self._devices(artifact)) if artifact.steps.device_bytes else {}
+        calls = device_calls(artifact.steps, *self.devices(artifact)) if artifact.steps.device_bytes else {}
         return NativeExecutor(libraries, artifact.steps, artifact.weights, where, calls, artifact.live)
 
     def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
@@ -131,7 +135,7 @@ class CpuBackend:
         library = NativeLibrary(artifact.library, artifact.place_of(artifact.library))
         return live_rows(library, artifact.steps, artifact.weights, symbol, rows, cases)
 
-    def _devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
+    def devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
         """The devices that parts of ``artifact`` were placed on, opened, and those parts by subgraph."""
         assert artifact.steps is not None
         parts = {name: artifact.open_device_part(name) for name in artifact.device_parts}

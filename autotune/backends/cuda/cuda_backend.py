@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,18 +10,20 @@ import tvm
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.libraries import open_library
-from autotune.backends.cuda.cuda_device import CudaDevice
+from autotune.backends.cuda.cuda_device import CudaDevice, usable_bytes
 from autotune.backends.cuda.cuda_executor import CudaExecutor, check_device
 from autotune.backends.cuda.datasheet import datasheet_roofline
+from autotune.backends.cuda.driver import Driver
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_ptx
 from autotune.backends.cuda.source import cuda_program, cuda_source
-from autotune.backends.device_interface import Device, Room
+from autotune.backends.device_interface import Device, Room, fitting_weights
 from autotune.backends.executor import Executor, LiveCase
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import LiveRows
 from autotune.host.roofline import Roofline
+from autotune.host.worker_pool import ForkServerProcess
 from autotune.importer.program import Program
-from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget
+from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget, Shared
 from autotune.options import Options
 from schedules.config import Config
 from schedules.lower import is_scheduled, load_program, lower
@@ -28,6 +31,8 @@ from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cuda.cuda_recurrent import OP as RECURRENT
 from schedules.vocabulary.errors import ArtifactError, ModelError, UsageError
+
+logger = logging.getLogger(__name__)
 
 DEVICE = "cuda:0"
 
@@ -47,6 +52,7 @@ class CudaBackend:
     kind: str = "cuda"
     forms: tuple[str, ...] = ("tir", "cuda", "ptx")
     has_lanes: bool = False
+    forks: bool = False
 
     def check_options(self, options: Options) -> None:
         """See ``Backend.check_options``. Tuning needs a device in this machine, and NVRTC."""
@@ -78,11 +84,15 @@ class CudaBackend:
         """Implement ``Backend.measures``: with a device, and where measuring is allowed."""
         return options.device and not options.frozen
 
-    def measurer(self, target: Target, evaluator: str, seed: int) -> LocalMeasurer:
+    def measurer(
+        self, target: Target, evaluator: str, seed: int, server: ForkServerProcess | None = None
+    ) -> LocalMeasurer:
         """Implement ``Backend.measurer``."""
-        remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES, forks=False)
+        remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES, forks=self.forks)
         limits = MeasureLimits(compile_s=COMPILE_TIMEOUT_S)
-        return LocalMeasurer(target, evaluator=evaluator, seed=seed, limits=limits, remote=remote)
+        return LocalMeasurer(
+            target, evaluator=evaluator, seed=seed, limits=limits, remote=remote, shared=Shared(server=server)
+        )
 
     def check_host(self, artifact: Artifact) -> None:
         """Nothing is refused: an artifact may be inspected without its device, and ``executor`` looks for that."""
@@ -98,7 +108,13 @@ class CudaBackend:
         artifact.check_held(artifact.library)
         if artifact.steps is None:
             raise ArtifactError(f"{artifact.path} has no steps; build the artifact again")
-        return CudaExecutor(library, artifact.steps, artifact.weights)
+        budget = usable_bytes(Driver()) - artifact.steps.arena_bytes
+        streaming = fitting_weights(DEVICE, artifact, budget)
+        if streaming.buffer_bytes:
+            logger.warning(
+                "%s does not fit into the memory of %s: a part of its weights is streamed", artifact.path, DEVICE
+            )
+        return CudaExecutor(library, artifact.steps, artifact.weights, streaming=streaming)
 
     def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
         """Implement ``Backend.live_rows``: a device always runs all of its blocks."""
@@ -106,7 +122,7 @@ class CudaBackend:
 
     def device(self, lane: Lane, room: Room) -> Device:
         """Implement ``Backend.device``."""
-        return CudaDevice(lane.device, room)
+        return CudaDevice(lane.device, room, int(lane.device.partition(":")[2] or 0))
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
         """Implement ``Backend.emit``."""

@@ -7,10 +7,10 @@ chosen kernels with their cubins inside, as TVM loads it, and the CUDA sources w
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +20,9 @@ from tvm import tirx
 from autotune.backends.cuda.cubin import Kernel
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_kernels
 from autotune.backends.cuda.stub import has_driver, make_stub
-from autotune.host.fork_server import Handler, Job, Refused
+from autotune.host.fork_server import Handler, Job, Refused, Start
 from autotune.host.machine import read_host
-from autotune.host.worker_pool import Lost, run_alone
+from autotune.host.worker_pool import ForkServerProcess, Lost
 from schedules.config import Config
 from schedules.lower import load_program, lower
 from schedules.target import Target
@@ -81,13 +81,18 @@ class BuildKernels(Job):
 
 
 def build_kernels(
-    wanted: Sequence[Wanted], target: Target, library: Path | None, sources: Path | None = None
+    wanted: Sequence[Wanted],
+    target: Target,
+    library: Path | None,
+    sources: Path | None = None,
+    server: ForkServerProcess | None = None,
 ) -> dict[str, Chosen]:
     """Build ``wanted`` in a worker process.
 
     Args:
         library: where to write the shared library; None only compiles and inspects.
         sources: folder for the CUDA sources.
+        server: of the run, which keeps the process for its next build; None starts one for this build.
 
     Returns:
         What became of each, by symbol.
@@ -103,9 +108,11 @@ def build_kernels(
         sources and sources.resolve(),
         timeout_s=SECONDS_PER_CONFIG * (1 + len(wanted)),
     )
-    with tempfile.TemporaryDirectory(prefix="tune-cuda-") as folder:
-        variables = {} if has_driver() else {"LD_LIBRARY_PATH": str(make_stub(Path(folder)))}
-        answer = run_alone(HANDLER, target, job, variables)
+    with ExitStack() as stack:
+        server = server or stack.enter_context(ForkServerProcess())
+        variables = {} if has_driver() else {"LD_LIBRARY_PATH": str(make_stub(server.directory))}
+        # The system reads the path of libraries when a program starts, so with a stand-in it is no fork.
+        (answer,) = server.kept(Start(HANDLER, target, variables), fresh=bool(variables)).run([job])
     if isinstance(answer, Lost) and answer.error == "timeout":
         raise MeasureError(f"compiling CUDA kernels took more than {job.timeout_s:.0f} s and was stopped")
     if isinstance(answer, Lost):

@@ -1,13 +1,15 @@
 """A CUDA device as lanes use it: an arena in its memory, a stream per copy engine, a graph per subgraph.
 
 Copies go through page-locked memory of the host that belongs to the call that asks for it and is allocated once, since
-only page-locked memory is copied beside kernels. This class has not run on a GPU yet.
+only page-locked memory is copied beside kernels. Weights beyond the memory that may be used are streamed. This
+class has not run on a GPU yet.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,16 @@ from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cuda.cuda_executor import CudaExecutor, address_of, check_device
 from autotune.backends.cuda.driver import Driver
-from autotune.backends.device_interface import OutOfMemoryError, Room, weights_bytes
+from autotune.backends.device_interface import OutOfMemoryError, Room, fitting_weights
 from autotune.interface import TensorSpec
 from schedules.vocabulary.errors import ArtifactError
+
+HEADROOM_BYTES = 256 << 20
+"""Bytes left free for what the driver and TVM's runtime allocate: modules, graphs, workspace. Heuristic."""
+
+
+WEIGHTS = -1
+"""Key of the page-locked memory that stands for streamed weights; others are offsets in the arena."""
 
 
 class CudaDevice:
@@ -33,28 +42,38 @@ class CudaDevice:
 
     def __init__(self, name: str, room: Room, ordinal: int = 0) -> None:
         check_device(ordinal)
-        self.name, self._ordinal = name, ordinal
+        self.name, self._ordinal, self._room = name, ordinal, room
         self._driver = Driver(ordinal=ordinal)
-        self._left = room.limit_bytes or math.inf
+        self.used_bytes = self.streamed_bytes = 0
+        self._limit = usable_bytes(self._driver, room.limit_bytes)
         self._reserve(room.arena_bytes, "what passes between subgraphs")
         self._arena = tvm.runtime.empty((max(1, room.arena_bytes),), "uint8", tvm.cuda(ordinal))
         self._streams = {True: self._driver.stream(), False: self._driver.stream()}
         self._pinned: dict[tuple[bool, int], NDArray[np.uint8]] = {}
 
+    @property
+    def free_bytes(self) -> int:
+        """Implement ``Device.free_bytes``."""
+        return self._limit - self.used_bytes
+
     def _reserve(self, size: int, what: str) -> None:
-        if size > self._left:
+        if size > self.free_bytes:
             raise OutOfMemoryError(
-                f"{self.name} may use {self._left:.0f} bytes more and {what} takes {size}; weights are not streamed to "
-                "CUDA devices yet: let it use more, or place less on it"
+                f"{self.name} has {self.free_bytes} bytes left of {self._limit} and {what} takes {size}; "
+                "let it use more, or place less on it"
             )
-        self._left -= size
+        self.used_bytes += size
 
     def load(self, part: Artifact, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[[], None]:
         """Implement ``Device.load``."""
         if part.steps is None:
             raise ArtifactError(f"{part.path} has no steps; build the artifact again")
-        self._reserve(part.steps.arena_bytes + weights_bytes(part), "its weights and what passes between its kernels")
-        executor = CudaExecutor(open_library(part.library), part.steps, part.weights, self._ordinal)
+        self._reserve(part.steps.arena_bytes, "what passes between its kernels")
+        streaming = fitting_weights(self.name, part, min(self.free_bytes, self._room.share(part, self._limit)))
+        self._reserve(streaming.bytes, "its weights")
+        self.streamed_bytes += streaming.streamed_bytes(replace(part.steps, weights=part.weights))
+        library = open_library(part.library)
+        executor = CudaExecutor(library, part.steps, part.weights, self._ordinal, streaming=streaming)
         base = address_of(self._arena)
         read = [(base + at, _bytes(spec)) for at, spec in zip(inputs, part.inputs, strict=True)]
         written = [(base + at, _bytes(spec)) for at, spec in zip(outputs, part.outputs, strict=True)]
@@ -67,6 +86,13 @@ class CudaDevice:
         pinned[:] = array.reshape(-1).view(np.uint8)
         place = address_of(self._arena) + offset
         self._driver.call("cuMemcpyHtoDAsync", place, pinned.ctypes.data, array.nbytes, stream)
+        self._driver.synchronize(stream)
+
+    def fetch(self, size: int) -> None:
+        """Implement ``Device.fetch``: streamed weights lie in page-locked memory already."""
+        self._driver.enter()
+        pinned, stream = self._staging(True, WEIGHTS, size), self._streams[True]
+        self._driver.call("cuMemcpyHtoDAsync", address_of(self._arena), pinned.ctypes.data, size, stream)
         self._driver.synchronize(stream)
 
     def download(self, offset: int, array: NDArray[Any]) -> None:
@@ -87,6 +113,16 @@ class CudaDevice:
         if known is None or len(known) < size:
             known = self._pinned[up, offset] = self._driver.pinned(size)
         return known[:size]
+
+
+def usable_bytes(driver: Driver, limit_bytes: int = 0) -> int:
+    """Return the bytes of the device's memory that a model may use.
+
+    Args:
+        limit_bytes: the most that was asked for; 0 for all that is free.
+    """
+    free = max(0, driver.free_bytes() - HEADROOM_BYTES)
+    return min(limit_bytes, free) if limit_bytes else free
 
 
 def _bytes(spec: TensorSpec) -> int:

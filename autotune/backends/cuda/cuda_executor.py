@@ -13,7 +13,9 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,14 +24,21 @@ from numpy.typing import NDArray
 
 from autotune.backends.cuda.driver import Driver
 from autotune.backends.cuda.memory_views import View
+from autotune.backends.cuda.weight_stream import Fetch, StreamedCall, WeightStream
 from autotune.backends.executor import Arrays, Executor
+from autotune.graph.lanes import Lane
+from autotune.graph.merge import COPY
 from autotune.graph.steps import Operand, Steps
+from autotune.graph.streaming import Streaming, streamed
 from autotune.host.third_party import foreign_runs
 from schedules.vocabulary.errors import ArtifactError, MeasureError
 
 logger = logging.getLogger(__name__)
 
 _TURN = threading.Lock()
+
+ENGINE, COPIES = Lane("kernels", 0, 1, "cuda"), Lane("weights", 1, 1, "cuda", copies=True)
+"""The lanes of a program whose weights are streamed: a stream each."""
 
 Place = tuple[int, int]
 """(address in the device's memory, bytes)."""
@@ -53,6 +62,7 @@ class CudaExecutor(Executor):
         weights: the program's weights; copied to the device once.
         ordinal: number of the device.
         graphs: whether to capture the calls.
+        streaming: which weights stay on the device; None for all. The others are fetched in every run.
 
     Raises:
         ArtifactError: if this machine has no such device.
@@ -65,6 +75,7 @@ class CudaExecutor(Executor):
         weights: Sequence[NDArray[Any]],
         ordinal: int = 0,
         graphs: bool = True,
+        streaming: Streaming | None = None,
     ) -> None:
         check_device(ordinal)
         self._device = tvm.cuda(ordinal)
@@ -73,14 +84,18 @@ class CudaExecutor(Executor):
         self._graphs = graphs
         self._graph: Any = None
         self._runs = 0
+        resident = range(len(weights)) if streaming is None else streaming.resident
+        if streaming is not None:
+            steps = streamed(replace(steps, weights=tuple(weights)), streaming, (ENGINE, COPIES))
         self._arena = tvm.runtime.empty((max(1, steps.arena_bytes),), "uint8", self._device)
         self._views: list[View] = []
-        self._weights = [tvm.runtime.tensor(np.ascontiguousarray(array), self._device) for array in weights]
+        self._weights = {
+            number: tvm.runtime.tensor(np.ascontiguousarray(weights[number]), self._device) for number in resident
+        }
         self._inputs: dict[int, tvm.runtime.Tensor] = {}
         self._host: dict[int, NDArray[np.uint8]] = {}
-        self._calls = [
-            (library[step.symbol], [self._bound(operand) for operand in step.operands]) for step in steps.calls
-        ]
+        self._streamed: dict[int, NDArray[np.uint8]] = {}
+        self._calls = WeightStream(self._driver, self._stream, list(self._streamed_calls(library, steps, weights)))
         self._outputs = [(operand, self._driver.pinned(_bytes(operand))) for operand in steps.outputs]
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
@@ -129,8 +144,30 @@ class CudaExecutor(Executor):
 
     def _call_all(self) -> None:
         self._device.set_raw_stream(int(self._stream))
-        for kernel, arguments in self._calls:
-            kernel(*arguments)
+        self._calls.launch()
+
+    def _streamed_calls(
+        self, library: tvm.runtime.Module, steps: Steps, weights: Sequence[NDArray[Any]]
+    ) -> Iterator[StreamedCall]:
+        """Every kernel call, with the copies before it that bring its weights."""
+        fetches: list[Fetch] = []
+        for step in steps.calls:
+            if step.symbol == COPY:
+                weight, place = step.operands
+                fetches.append(self._fetch(weight.index, place.index, weights))
+                continue
+            arguments = [self._bound(operand) for operand in step.operands]
+            yield StreamedCall(partial(library[step.symbol], *arguments), tuple(fetches))
+            fetches.clear()
+
+    def _fetch(self, weight: int, offset: int, weights: Sequence[NDArray[Any]]) -> Fetch:
+        """The copy of a weight, which is put into page-locked memory once, to an offset of the arena."""
+        if weight not in self._streamed:
+            flat = np.ascontiguousarray(weights[weight]).reshape(-1).view(np.uint8)
+            self._streamed[weight] = self._driver.pinned(flat.size)
+            self._streamed[weight][: flat.size] = flat
+        size = weights[weight].nbytes
+        return Fetch(self._streamed[weight].ctypes.data, address_of(self._arena) + offset, size)
 
     def _bound(self, operand: Operand) -> tvm.runtime.Tensor:
         if operand.place == "weight":

@@ -104,6 +104,11 @@ class Driver:
         """Put an executable graph on ``stream``."""
         self.call("cuGraphLaunch", graph, stream)
 
+    def free_bytes(self) -> int:
+        """Return the bytes of the device's memory that nobody uses."""
+        free, _ = self.call("cuMemGetInfo")
+        return int(free)
+
     def pinned(self, count: int) -> NDArray[np.uint8]:
         """Page-locked host memory, which copies to and from the device without a detour; never freed."""
         pointer = int(self.call("cuMemHostAlloc", max(1, count), 0))

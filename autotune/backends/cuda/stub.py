@@ -31,11 +31,13 @@ def has_driver() -> bool:
 
 
 def make_stub(folder: Path) -> Path:
-    """Write the stand-in into ``folder``, which belongs on ``LD_LIBRARY_PATH`` of a child process.
+    """Write the stand-in into ``folder``, unless it is there; it belongs on ``LD_LIBRARY_PATH`` of a child process.
 
     Raises:
         InstallError: if there is no C compiler, or TVM was built without CUDA.
     """
+    if (folder / DRIVER).exists():
+        return folder
     runtime = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
     compiler = cc.get_cc()
     if compiler is None or not runtime.exists():

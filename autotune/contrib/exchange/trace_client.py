@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.host.fork_server import Job
+from autotune.host.fork_server import Job, Start
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from schedules.vocabulary.errors import LogError, MeasureError
 
@@ -40,8 +40,8 @@ class TraceClient(AbstractContextManager["TraceClient"]):
     def __init__(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
         self._lost_s = 0.0
-        self._server = ForkServerProcess(HANDLER, None)
-        self._pool = WorkerPool(self._server, 1, tries=1)
+        self._server = ForkServerProcess()
+        self._pool = WorkerPool(self._server, Start(HANDLER, None), 1, tries=1)
 
     def __exit__(self, *exc: object) -> None:
         self._server.close()

@@ -11,7 +11,7 @@ import tvm
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline, measure_roofline
 from autotune.measure.evaluator import Evaluator
-from autotune.measure.local_measurer import LOWERING, LocalMeasurer, MeasureLimits
+from autotune.measure.local_measurer import LOWERING, LocalMeasurer, MeasureLimits, Shared
 from autotune.measure.machine_lock import MachineLock, lock_file
 from autotune.measure.remote.measuring_worker import MeasuringWorker
 from autotune.versions import DISTRIBUTION, installed
@@ -70,7 +70,7 @@ class RayWorker:
             seed=options.seed,
             limits=options.limits,
             lowering=options.lowering,
-            lock=lock,
+            shared=Shared(lock),
         )
         self._worker = MeasuringWorker(measurer, roofline)
 

@@ -29,7 +29,7 @@ def compared(monkeypatch):
     """Artifacts whose names begin with ``wrong`` do not pass; the names of those that were compared."""
     seen = []
 
-    def compare(path, model, seed):
+    def compare(path, model, seed, _server):
         seen.append(path.name)
         return replace(RIGHT, passed=not path.name.startswith("wrong"))
 

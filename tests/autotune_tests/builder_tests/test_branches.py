@@ -4,8 +4,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
-from autotune.builder.branches import coarse, cut_branches, multiply_adds, worth_cutting
+from autotune.builder.branches import MOST_PIECES, coarse, cut_branches, multiply_adds, worth_cutting
 from autotune.graph.partition import Phase, Subgraph, partition
 from autotune.graph.placement import Link
 from autotune.host.roofline import Roofline
@@ -15,6 +16,7 @@ from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.program import simplify
 from autotune.validation.verify import random_inputs
 from tests.autotune_tests.graph_tests.dags import chains, random_edges
+from tests.models import transformer
 from tests.models.catalog import cached
 
 BRANCHY = ("tiny_wide_deep", "tiny_siamese", "tiny_branches", "tiny_mt_dnn")
@@ -139,3 +141,16 @@ def test_an_operator_is_cut_by_the_speeds_of_the_two_lanes():
 def test_no_operator_is_cut_where_copies_or_one_lane_cost_more():
     assert set(shares(1e-3, 1e-3, Link(1e3))) == {None}
     assert set(shares(1e-3, 1.0, Link())) == {None}
+
+
+@pytest.mark.parametrize(("share", "most"), [(1.1, 1), (0.9, 5), (0.5, 9), (0.01, MOST_PIECES + 1)])
+def test_a_model_beyond_a_devices_memory_is_cut_into_layers(share, most):
+    model = transformer.mlp(0, layers=24, width=16)
+    weights = sum(numpy_helper.to_array(each).nbytes for each in model.graph.initializer)
+    parts = cut_branches(simplify(model), memory_bytes=int(share * weights)).parts
+    assert (share > 1.0) == (len(parts) == 1)
+    assert len(parts) <= most
+    sizes = [sum(numpy_helper.to_array(each).nbytes for each in part.model.graph.initializer) for part in parts]
+    assert sum(sizes) == weights
+    made = [node.output[0] for part in parts for node in part.model.graph.node]
+    assert len(made) == len(set(made))

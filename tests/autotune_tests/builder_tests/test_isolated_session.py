@@ -1,16 +1,19 @@
 """An artifact whose kernels crash or hang takes no other process with it."""
 
 import subprocess
+import weakref
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 
 from autotune.artifact.manifest import attach
 from autotune.artifact.plan import Plan
 from autotune.builder import isolated_session
 from autotune.builder.accuracy import Built, first_that_passes
-from autotune.builder.isolated_session import CrashError, IsolatedSession, compare_isolated
+from autotune.builder.isolated_session import Call, CrashError, IsolatedSession, SessionHandler, compare_isolated
+from autotune.host.worker_pool import ForkServerProcess
 from autotune.runtime.session import InferenceSession
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_artifact, session_inputs
@@ -70,6 +73,40 @@ def test_one_that_hangs_is_killed(tiny, monkeypatch):
     monkeypatch.setattr(isolated_session, "TIMEOUT_S", 0.5)
     with pytest.raises(CrashError, match="not done within"):
         IsolatedSession(harm(tiny.artifact, "for (;;) sleep(1);"))
+
+
+def test_artifacts_that_need_a_device_share_a_process_until_one_fails(tiny, tiny_built, monkeypatch):
+    """Its start takes seconds. A fork would have what the server has, so it must be none; and forks are not shared."""
+    feed = session_inputs(InferenceSession(tiny_built.artifact), 3)
+    with ForkServerProcess() as server:
+
+        def pid(artifact):
+            with IsolatedSession(artifact, server) as session:
+                assert len(session.run(None, feed)) == 2
+                return session._pool.workers[0].pid
+
+        assert pid(tiny.artifact) != pid(tiny_built.artifact)
+        monkeypatch.setattr(isolated_session, "_runs_in_forks", lambda _: False)
+        shared = pid(tiny.artifact)
+        assert pid(tiny_built.artifact) == shared
+        assert psutil.Process(shared).cmdline()[-1].endswith(".pickle")
+        with pytest.raises(CrashError, match="SIGSEGV"):
+            pid(harm(tiny.artifact, HARM["SIGSEGV"]))
+        assert not psutil.pid_exists(shared)
+        again = pid(tiny_built.artifact)
+        with pytest.raises(UsageError), IsolatedSession(tiny_built.artifact, server) as session:
+            session.run(None, {})  # as where a context is lost: the next artifact gets another process
+        assert not psutil.pid_exists(again)
+        assert pid(tiny_built.artifact) != again
+
+
+def test_a_process_that_is_kept_gives_the_memory_of_an_artifact_back(tiny_built):
+    handler = SessionHandler(None)
+    described = handler.answer(Call(artifact=tiny_built.artifact, opens=True, timeout_s=1))
+    assert described.inputs
+    session = weakref.ref(handler._session)
+    assert handler.answer(Call(artifact=tiny_built.artifact, closes=True, timeout_s=1)) is None
+    assert session() is None
 
 
 def test_a_build_goes_on_with_other_kernels_after_a_crash(tiny, tiny_built, caplog):

@@ -138,7 +138,7 @@ def test_only_the_guess_that_computes_something_else_is_built_untuned(request_of
     }
     wrong, compared = min(guessed), []
 
-    def compare(path, reference, seed):
+    def compare(path, reference, seed, _server):
         compared.append({choice.task for choice in read_artifact(path).plan.choices if choice.config != BASELINE})
         verdict = compare_artifact(path, reference, seed)
         return replace(verdict, passed=False) if wrong in compared[-1] else verdict
@@ -178,7 +178,7 @@ def test_guesses_that_give_up_less_accuracy_come_before_the_untuned_build(reques
         def __getattr__(self, name):
             return getattr(real, name)
 
-    def compare(path, reference, seed):
+    def compare(path, reference, seed, _server):
         verdict = compare_artifact(path, reference, seed)
         holds = any(c.task == lossy and c.config != BASELINE for c in read_artifact(path).plan.choices)
         return replace(verdict, passed=verdict.passed and not holds)

@@ -59,6 +59,12 @@ class Fake:
     def taken(self, candidate, number):
         return {}
 
+    def settled(self, placements):
+        return placements
+
+    def fits(self, placed):
+        return True
+
 
 class Priced(Fake):
     """A model whose subgraphs take what ``truth`` says, whatever was believed; what is made is a placement."""

@@ -14,6 +14,8 @@ from schedules.vocabulary.errors import UsageError
         ("cpu:2x2", (Lane("cpu:0-1", 0, 2), Lane("cpu:2-3", 2, 2))),
         ("cpu:3+1", (Lane("cpu:0-2", 0, 3), Lane("cpu:3", 3, 1))),
         ("cpu:1+1+2", (Lane("cpu:0", 0, 1), Lane("cpu:1", 1, 1), Lane("cpu:2-3", 2, 2))),
+        ("cpu:0,cpu:1", (Lane("cpu:0", 0, 1), Lane("cpu:1", 1, 1))),
+        ("cpu:3, cpu:0-1", (Lane("cpu:3", 3, 1), Lane("cpu:0-1", 0, 2))),
         ("auto", (Lane("cpu:0-3", 0, 4), Lane("cpu:0-1", 0, 2), Lane("cpu:2-3", 2, 2))),
         ("auto:3+1", (Lane("cpu:0-3", 0, 4), Lane("cpu:0-2", 0, 3), Lane("cpu:3", 3, 1))),
         ("auto:4x1", (Lane("cpu:0-3", 0, 4), *(Lane(f"cpu:{core}", core, 1) for core in range(4)))),
@@ -31,6 +33,10 @@ def test_lanes_are_read(text, lanes):
         ("cpu:3+2", "needs 5 threads and there are 4"),
         ("cpu:0+1", "needs 1 threads"),
         ("cpu:2+", "not understood"),
+        ("cpu:0,cpu:4", "names core 4 and there are 4; the first is 0"),
+        ("cpu:0-2,cpu:2", "each core may be in one lane"),
+        ("cpu:2-1", "ranges go up"),
+        ("cpu:0,cpu:2x1", "not understood"),
         ("gpu", "not understood"),
         ("cpu,cpu", "not understood"),
         ("cpu,cuda:0", "not for this command"),
@@ -52,9 +58,24 @@ def test_lanes_with_a_device_are_understood():
     cpu, device = coupled_lanes("cpu,cuda:0", 2)
     assert (cpu.name, cpu.threads, device.name, list(device.cores)) == ("cpu:0-1", 2, "cuda:0", [2])
     assert coupled_lanes("cpu,cuda:0", 16)[0].threads == 15
-    for text in ("cuda:0,cpu", "cpu,cuda:1", "cpu:2x1,cuda:0", "cuda:0,cuda:0"):
-        with pytest.raises(UsageError, match="give a device as cpu,cuda:0"):
-            device_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cuda:0,cpu", "give a device as cpu,cuda:0"),
+        ("cpu,cuda:1", "only the first device is used; give cuda:0"),
+        ("cpu:2x1,cuda:0", "groups of cores are not placed next to a device.*; give cpu,cuda:0"),
+        ("cpu:0,cpu:1,cuda:0=2GB", "groups of cores are not placed next to a device.*; give cpu,cuda:0=2GB"),
+        ("cuda:0,cuda:0", "names 2 devices, and a model is placed on the CPU and one device; name one"),
+        ("cpu,cuda:0,cuda:1", "names 2 devices"),
+    ],
+)
+def test_several_devices_and_groups_next_to_one_are_refused_with_the_reason(text, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        device_of(text)
+    assert str(caught.value).startswith(f"--lanes {text}: ")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_device_may_have_a_limit():

@@ -43,6 +43,8 @@ class FaultyHandler(Handler):
             time.sleep(600)
         if job.what == "hoard":
             bytearray(1 << 30)
+        if job.what == "variable":
+            return os.environ.get("TUNE_TEST")
         if job.what == "refuse":
             return Refused(UsageError("give another job"))
         return os.getpid(), self._settings

@@ -10,7 +10,7 @@ from multiprocessing import Pipe
 import psutil
 
 from autotune.host import fork_server
-from autotune.host.fork_server import Handler, serve
+from autotune.host.fork_server import Handler, Start, serve
 from autotune.host.worker_pool import ForkServerProcess, WorkerPool
 from tests.autotune_tests.host_tests.faulty_handler import HANDLER, FaultyHandler, FaultyJob
 
@@ -48,8 +48,8 @@ def test_a_handler_without_jobs_rests(monkeypatch) -> None:
 
 
 def test_workers_end_with_their_server() -> None:
-    with ForkServerProcess(HANDLER, "settings") as server:
-        pool = WorkerPool(server, 2)
+    with ForkServerProcess() as server:
+        pool = WorkerPool(server, Start(HANDLER, "settings"), 2)
         pool.run([FaultyJob()] * 2)
         workers = [psutil.Process(worker.pid) for worker in pool.workers if worker.pid]
         os.kill(server._process.pid, signal.SIGKILL)

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autotune.host.fork_server import Start
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool, run_alone
 from schedules.vocabulary.errors import MeasureError, UsageError
 from tests.autotune_tests.host_tests.faulty_handler import HANDLER, FaultyJob
@@ -20,14 +21,19 @@ def marker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(marker: Path) -> Iterator[ForkServerProcess]:
-    with ForkServerProcess(HANDLER, str(marker)) as server:
+def server() -> Iterator[ForkServerProcess]:
+    with ForkServerProcess() as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def start(marker: Path) -> Start:
+    return Start(HANDLER, str(marker))
+
+
 @pytest.fixture
-def pool(server: ForkServerProcess) -> WorkerPool:
-    return WorkerPool(server, 2)
+def pool(server: ForkServerProcess, start: Start) -> WorkerPool:
+    return WorkerPool(server, start, 2)
 
 
 def test_answers_are_in_the_order_of_jobs_and_workers_stay(pool: WorkerPool, marker: Path) -> None:
@@ -55,10 +61,10 @@ def test_a_job_whose_worker_dies_is_given_to_a_fresh_one(pool: WorkerPool, marke
     assert marker.exists()
 
 
-def test_fresh_workers_are_no_forks_and_fail_alike(server: ForkServerProcess, marker: Path) -> None:
-    pool = WorkerPool(server, 1, fresh=True)
+def test_fresh_workers_are_no_forks_and_fail_alike(server: ForkServerProcess, start: Start, marker: Path) -> None:
+    pool = WorkerPool(server, start, 1, fresh=True)
     pid, settings = pool.run([FaultyJob()])[0]
-    assert psutil.Process(pid).cmdline()[-1].endswith("start.pickle")
+    assert psutil.Process(pid).cmdline()[-1].endswith(".pickle")
     assert settings == str(marker)
     died, fine = pool.run([FaultyJob(what="die"), FaultyJob()])
     assert isinstance(died, Lost)
@@ -66,9 +72,9 @@ def test_fresh_workers_are_no_forks_and_fail_alike(server: ForkServerProcess, ma
     assert fine[0] != pid
 
 
-def test_one_try_is_one_worker(server: ForkServerProcess, marker: Path) -> None:
+def test_one_try_is_one_worker(server: ForkServerProcess, start: Start, marker: Path) -> None:
     marker.unlink(missing_ok=True)
-    (answer,) = WorkerPool(server, 1, tries=1).run([FaultyJob(what="die once")])
+    (answer,) = WorkerPool(server, start, 1, tries=1).run([FaultyJob(what="die once")])
     assert isinstance(answer, Lost)
 
 
@@ -90,6 +96,24 @@ def test_a_handler_that_cannot_be_constructed_is_an_error_with_its_reason() -> N
         run_alone(HANDLER, "broken", FaultyJob())
 
 
+def test_pools_of_several_handlers_share_a_server(server: ForkServerProcess, start: Start, marker: Path) -> None:
+    """A handler that cannot be constructed, workers that die and pools that end leave the others at work."""
+    first, second = WorkerPool(server, start, 1), WorkerPool(server, Start(HANDLER, "other"), 2)
+    with pytest.raises(MeasureError, match="these settings are broken"):
+        WorkerPool(server, Start(HANDLER, "broken"), 1).run([FaultyJob()])
+    assert first.run([FaultyJob()])[0][1] == str(marker)
+    died, (pid, settings) = second.run([FaultyJob(what="die"), FaultyJob()])
+    assert isinstance(died, Lost)
+    assert settings == "other"
+    told = WorkerPool(server, Start(HANDLER, "told", {"TUNE_TEST": "8"}), 1, fresh=True)
+    assert told.run([FaultyJob(what="variable")]) == ["8"]
+    assert first.run([FaultyJob(what="variable")]) == [None]
+    second.close()
+    second.close()
+    assert not psutil.pid_exists(pid)
+    assert first.run([FaultyJob()])[0][1] == str(marker)
+
+
 def test_run_alone_leaves_no_process() -> None:
     before = set(psutil.Process().children(recursive=True))
     pid, settings = run_alone(HANDLER, "settings", FaultyJob())
@@ -101,22 +125,24 @@ def test_run_alone_leaves_no_process() -> None:
 def test_after_close_the_directory_is_gone_and_nothing_starts(tmp_path: Path) -> None:
     directory = tmp_path / "logs"
     directory.mkdir()
-    server = ForkServerProcess(HANDLER, "settings", directory)
-    assert isinstance(WorkerPool(server, 1).run([FaultyJob()])[0], tuple)
+    server, start = ForkServerProcess(directory), Start(HANDLER, "settings")
+    assert isinstance(WorkerPool(server, start, 1).run([FaultyJob()])[0], tuple)
     assert list(directory.iterdir())
     server.close()
     server.close()
     assert not directory.exists()
     with pytest.raises(MeasureError, match="is gone"):
-        WorkerPool(server, 1)
+        WorkerPool(server, start, 1)
+    with pytest.raises(MeasureError, match="is gone"):
+        WorkerPool(server, Start(HANDLER, "others"), 1)
 
 
 def test_a_server_that_still_loads_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.host.worker_pool.END_TIMEOUT_S", None)
     folder = tmp_path / "server"
     folder.mkdir()
-    server = ForkServerProcess("tests.autotune_tests.host_tests.slow_handler:SlowHandler", None, folder)
-    worker = server.spawn()
+    server = ForkServerProcess(folder)
+    worker = server.spawn(Start("tests.autotune_tests.host_tests.slow_handler:SlowHandler", None))
     server.close()
     assert server._process.returncode == -signal.SIGKILL
     assert not worker.pid

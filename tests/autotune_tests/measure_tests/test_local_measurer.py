@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from autotune.host.machine import host_target, read_host
+from autotune.host.worker_pool import ForkServerProcess
 from autotune.measure import local_measurer
 from autotune.measure.evaluator import Adaptive, FixedCount
-from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
+from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, Shared
 from autotune.measure.messages import Timed
 from schedules.lower import BASELINE
 from schedules.vocabulary.errors import MeasureError, UsageError
@@ -199,6 +200,22 @@ def test_every_core_builds_and_one_worker_times_whatever_threads_kernels_have(mo
         assert len(measurer._builders.workers) == 2
         assert len(measurer._timers.workers) == 1
         assert all(one.ok for one in measurer.measure([candidate("right"), candidate("baseline")]))
+
+
+def test_measurers_of_a_run_share_a_server_and_end_by_themselves() -> None:
+    with ForkServerProcess() as server:
+        one, two = (
+            LocalMeasurer(host_target(n), limits=LIMITS, lowering=faults.LOWERING, shared=Shared(server=server))
+            for n in (1, 2)
+        )
+        crashed, right = one.measure([candidate("segfault"), candidate("right")])
+        assert (crashed.error, right.ok) == ("worker_died", True)
+        one.close()
+        assert not one._directory.exists()
+        assert two.measure([candidate("right")])[0].ok
+        two.close()
+        children = psutil.Process(server._process.pid).children() if server._process else []
+        assert not living(children)
 
 
 def test_after_close_nothing_is_measured_and_one_line_says_so() -> None:

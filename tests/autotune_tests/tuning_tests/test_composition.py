@@ -14,6 +14,7 @@ from autotune.options import Options
 from autotune.tuning.composition import Composed, tune_composition
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import MIN_BUDGET_S, PartJob, part_options
+from autotune.validation.verdict import Verdict
 from schedules.vocabulary.errors import VerificationError
 
 
@@ -104,3 +105,43 @@ def test_a_part_has_its_share_of_budget_and_trials(tmp_path: Path) -> None:
     part = part_options(whole, 1 / 3, tmp_path / "part", {"x": (1,)})
     assert (part.seconds, part.trials, part.shapes, part.inputs) == (10.0, 1, (), {"x": (1,)})
     assert part_options(whole, 1e-6, tmp_path, {}).seconds == MIN_BUDGET_S
+
+
+class WrongAtFirst(Halves):
+    """Parts that were not compared, of a whole that is wrong until they were."""
+
+    def parts(self, folder: Path) -> list[PartJob]:
+        return [replace(job, compared=job.model.stem == "a") for job in super().parts(folder)]
+
+    def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
+        if not all(result is None or result.verified for result in results):
+            raise VerificationError("the whole is wrong")
+        return super().compose(folder, results)
+
+
+def test_parts_are_compared_where_the_whole_is_wrong_and_nothing_is_measured_again(tmp_path: Path) -> None:
+    asked: list[PartJob] = []
+    right = Verdict("reference", 0.0, 0.0, passed=True)
+
+    def comparing(job: PartJob, observe: object, interrupted: bool) -> Result:
+        asked.append(job)
+        return replace(tuned(job, observe, interrupted), verified=right if job.compared else None)
+
+    out = tmp_path / "x.tuned"
+    result = tune_composition(WrongAtFirst(out), out, comparing, ignore)
+    assert [(job.model.stem, job.compared) for job in asked] == [("a", True), ("b", False), ("b", True)]
+    assert (asked[-1].options.trials, asked[-1].options.peer) == (0, False)
+    assert (result.measured_trials, result.verified) == (14, right)
+    with pytest.raises(VerificationError, match="the whole is wrong"):
+        tune_composition(WrongAtFirst(out), tmp_path / "y.tuned", tuned, ignore)
+
+
+def test_a_part_that_is_wrong_by_itself_ends_the_run(tmp_path: Path) -> None:
+    def comparing(job: PartJob, observe: object, interrupted: bool) -> Result:
+        if job.compared and job.model.stem == "b":
+            raise VerificationError("b is wrong")
+        return tuned(job, observe, interrupted)
+
+    with pytest.raises(VerificationError, match="b is wrong"):
+        tune_composition(WrongAtFirst(tmp_path), tmp_path / "x.tuned", comparing, ignore)
+    assert not list(tmp_path.iterdir())

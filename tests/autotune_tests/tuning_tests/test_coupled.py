@@ -15,9 +15,10 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.cpu_backend import CpuBackend
 from autotune.backends.device_interface import OutOfMemoryError
 from autotune.builder import accuracy, placing
-from autotune.builder.cpu_and_device import Costs, CpuAndDevice
+from autotune.builder.cpu_and_device import CpuAndDevice
 from autotune.cli.text import lane_lines
 from autotune.events import ignore
+from autotune.graph.device_problem import Costs
 from autotune.graph.merge import JOIN
 from autotune.host.machine import host_target
 from autotune.options import Options
@@ -25,7 +26,7 @@ from autotune.report.inspect_lanes import report_lanes
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import tune_composition
 from autotune.tuning.coupled import CoupledLanes
-from autotune.tuning.part import tune_part
+from autotune.tuning.part import Measurers, tune_part
 from autotune.tuning.run_plan import PartJob
 from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
@@ -69,22 +70,30 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tune(folder):
+def measurers():
+    with Measurers() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tune(folder, measurers):
     """Tunes; artifacts of parts are built in the first test that wants them, later ones get copies."""
     kept = {}
 
     def remembered(job, observe, interrupted):
         place = job.options.out
+        if job.compared:  # again, because the whole is wrong
+            return tune_part(job, observe, interrupted, measurers)
         if place.name in kept:
             shutil.copytree(folder / place.name, place)
         else:
-            kept[place.name] = tune_part(job, observe, interrupted)
+            kept[place.name] = tune_part(job, observe, interrupted, measurers)
             shutil.copytree(place, folder / place.name)
         return replace(kept[place.name], artifact=place)
 
     def tuned(out):
         options = Options(out=out, log=folder / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2, target=DEVICE)
-        return tune_composition(CoupledLanes(PartJob(cached(MODEL), options, HOST)), out, remembered, ignore)
+        return tune_composition(CoupledLanes(PartJob(cached(MODEL), options, HOST), measurers), out, remembered, ignore)
 
     with pytest.MonkeyPatch.context() as patch:
         fake_device(patch)
@@ -292,7 +301,7 @@ def test_what_does_not_go_with_a_device_is_refused(more, tmp_path):
         Options(out=tmp_path / "e.tuned", lanes=LANES, target=DEVICE, **more)
 
 
-def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_path, monkeypatch):
+def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_path, measurers, monkeypatch):
     fake_device(monkeypatch)
 
     def by_part(source, part):
@@ -304,7 +313,7 @@ def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_p
     onnx.save(transformer.mlp(0, layers=2, width=64), tmp_path / "m.onnx")
     out = tmp_path / "m.tuned"
     options = Options(out=out, log=tmp_path / "t.db", trials=0, budget_s=4, lanes=LANES, threads=2, target=DEVICE)
-    composition = CoupledLanes(PartJob(tmp_path / "m.onnx", options, HOST))
+    composition = CoupledLanes(PartJob(tmp_path / "m.onnx", options, HOST), measurers)
     assert composition._joins
     result = tune_composition(composition, out, tune_part, ignore)
     assert result.verified.passed

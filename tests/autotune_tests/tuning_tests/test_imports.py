@@ -13,7 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.builder import build_request
-from autotune.builder.cpu_and_device import Costs, CpuAndDevice
+from autotune.builder.cpu_and_device import CpuAndDevice
+from autotune.graph.device_problem import Costs
 from autotune.options import Options
 from autotune.tuning.precisions.auto_precision import TRIES
 from autotune.tuning.tune import tune

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.host.fork_server import Handler, Job
+from autotune.host.fork_server import Handler, Job, Start
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from tests.conformance.onnx_nodes.cases import Case, node_cases
 from tests.conformance.onnx_nodes.trial import Outcome, attempt
@@ -43,8 +43,8 @@ class CaseHandler(Handler):
 
 def outcomes(cases: Sequence[Case], tuned: bool, jobs: int) -> Iterator[Outcome]:
     """The outcome of every case, in order, ``jobs`` at a time."""
-    with ForkServerProcess(HANDLER, tuned) as server:
-        pool = WorkerPool(server, jobs)
+    with ForkServerProcess() as server:
+        pool = WorkerPool(server, Start(HANDLER, tuned), jobs)
         for start in range(0, len(cases), PER_WORKER * jobs):
             batch = cases[start : start + PER_WORKER * jobs]
             answers = pool.run([Attempt(each.name, timeout_s=LIMIT_S, memory_bytes=MEMORY_BYTES) for each in batch])

@@ -13,8 +13,9 @@ pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-comp
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cuda.cuda_backend import CudaBackend
-from autotune.builder.cpu_and_device import Costs, CpuAndDevice, TunedPart
+from autotune.builder.cpu_and_device import CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
+from autotune.graph.device_problem import Costs
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from autotune.options import Options

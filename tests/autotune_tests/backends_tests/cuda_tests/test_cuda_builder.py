@@ -6,9 +6,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
-from autotune.backends.cuda import cuda_builder
 from autotune.backends.cuda.cuda_builder import Wanted, build_kernels
-from autotune.host.worker_pool import Lost
+from autotune.host.worker_pool import Lost, WorkerPool
 from schedules.config import Config
 from schedules.lower import BASELINE, claim, program_of
 from schedules.target import Target
@@ -60,6 +59,6 @@ def test_the_untuned_program_always_compiles():
     ("error", "words"), [("timeout", "took more than 60 s and was stopped"), ("worker_died", "died: of SIGSEGV")]
 )
 def test_a_worker_that_hangs_or_dies_is_one_line(monkeypatch, error, words):
-    monkeypatch.setattr(cuda_builder, "run_alone", lambda *_: Lost(error, "of SIGSEGV", 1.0))
+    monkeypatch.setattr(WorkerPool, "run", lambda *_: [Lost(error, "of SIGSEGV", 1.0)])
     with pytest.raises(MeasureError, match=words):
         build_kernels([Wanted("tune_a", program_of(PRODUCTS[0].func), (BASELINE,))], Target.cuda("sm_90"), None)

@@ -29,7 +29,7 @@ def test_calls_go_to_the_worker_that_was_opened(monkeypatch: pytest.MonkeyPatch)
 
     class Measurer:
         def __init__(self, target: object, **options: object) -> None:
-            opened.append((target, options.pop("lock"), options))
+            opened.append((target, options.pop("shared").lock, options))
 
         def close(self) -> None:
             opened.append("closed")

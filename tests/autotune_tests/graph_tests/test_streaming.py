@@ -6,7 +6,14 @@ import pytest
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.placement import Link
 from autotune.graph.steps import Operand, Step, Steps
-from tests.simulated.streaming import Streaming, choose_resident, streamed, streaming_s
+from autotune.graph.streaming import (
+    Streaming,
+    choose_resident,
+    resident_s,
+    shares_of_calls,
+    streamed,
+    streaming_s,
+)
 
 LANES = (cpu_lane(0, 1), Lane("sim:0 in", 1, 1, "sim:0", copies=True))
 
@@ -59,3 +66,47 @@ def test_kernels_wait_for_copies_that_are_slower_and_not_for_faster_ones():
     # Kernels are done long before the next copy is there.
     assert streaming_s(steps, none, [1.0] * 4, Link(2.0)) == pytest.approx(4 * 2.0 + 1.0)
     assert streaming_s(steps, Streaming(frozenset(range(4)), 0, 256), [1.0] * 4, Link(2.0)) == 4.0
+
+
+def simulated_s(steps, kernel_s, link):
+    """Seconds of ``steps`` with copies, group by group as its lanes run them: what its waits allow, not the formula."""
+    free, ends, calls, kernels = [0.0, 0.0], [], iter(steps.calls), iter(kernel_s)
+    for group in steps.groups:
+        now = max([free[group.lane], *(ends[other] for other in group.waits)])
+        for _ in range(group.calls):
+            step = next(calls)
+            copies = step.symbol == "@copy"
+            now += link.seconds(steps.weights[step.operands[0].index].nbytes) if copies else next(kernels)
+        free[group.lane] = now
+        ends.append(now)
+    return max(ends)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_prediction_is_what_the_lanes_do(seed):
+    rng = np.random.default_rng(seed)
+    steps = chain(*(int(size) for size in rng.choice([0, 64, 128, 512], 12)))
+    total = sum(weight.nbytes for weight in steps.weights)
+    kernel_s = list(rng.uniform(0.0, 2.0, 12))
+    for share in (0.5, 0.7, 0.9):
+        streaming = choose_resident(steps, int(share * total))
+        if streaming is None or not streaming.buffer_bytes:
+            continue
+        assert streaming.bytes <= share * total
+        made = streamed(steps, streaming, LANES)
+        copied = [made.weights[call.operands[0].index].nbytes for call in made.calls if call.symbol == "@copy"]
+        assert sum(copied) == streaming.streamed_bytes(steps)
+        link = Link(float(rng.uniform(0.0, 0.2)), float(rng.uniform(50.0, 500.0)))
+        assert streaming_s(steps, streaming, kernel_s, link) == pytest.approx(simulated_s(made, kernel_s, link))
+
+
+def test_seconds_with_all_weights_resident_are_found_from_a_streamed_run():
+    steps, link = chain(64, 64, 64, 64), Link(0.1)
+    streaming = Streaming(frozenset(), 64, 128)
+    shares = shares_of_calls(steps)
+    assert sum(shares) == pytest.approx(1.0)
+    for seconds in (1.0, 4.0):  # kernels take longer than copies
+        taken = streaming_s(steps, streaming, [seconds * share for share in shares], link)
+        assert resident_s(steps, streaming, taken, link) == pytest.approx(seconds)
+    copies_only = streaming_s(steps, streaming, [0.0] * 4, link)
+    assert resident_s(steps, streaming, copies_only, link) <= copies_only

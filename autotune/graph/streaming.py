@@ -1,7 +1,7 @@
-"""Weights that do not fit into a device's memory: fetched ahead of use into one of two buffers, in turn. Pure.
+"""Weights that do not fit into a device's memory are fetched ahead of use into one of two buffers, in turn. Pure.
 
-While a kernel reads one buffer the next kernel's weights arrive in the other. With c the seconds of the kernels that
-read streamed weights, w those of copying their weights, and everything else at its own speed between them,
+While a kernel reads one buffer, the next kernel's weights arrive in the other. Notation: c seconds of a kernel that
+reads streamed weights, w seconds of copying its weights. Other kernels run at their own speed between them.
 
     there(j) = max( there(j − 1), end(j − 2) ) + w(j)
     end(j)   = max( end(j − 1) + what runs between, there(j) ) + c(j)
@@ -9,6 +9,7 @@ read streamed weights, w those of copying their weights, and everything else at 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,30 +17,42 @@ from autotune.graph.lanes import Lane
 from autotune.graph.merge import COPY
 from autotune.graph.placement import Link
 from autotune.graph.steps import WHOLE, Group, Operand, Step, Steps
+from autotune.host.dtypes import numpy_type
 from autotune.host.pages import KERNEL_ALIGNMENT
 
 BUFFERS = 2
 
+BISECTIONS = 30
+"""Halvings of an interval, to a billionth of it."""
+
 
 @dataclass(frozen=True)
 class Streaming:
-    """Which weights stay in a device's memory, by number.
+    """Which weights stay in a device's memory.
 
     Attributes:
-        resident: these; the others are streamed.
-        buffer_bytes: size of one buffer: the most that one kernel reads of streamed weights.
-        bytes: that all of this takes.
+        resident: numbers of the weights that stay; the others are streamed.
+        buffer_bytes: size of one of the two buffers: the most that one kernel reads of streamed weights.
+        bytes: size of the resident weights and both buffers.
     """
 
     resident: frozenset[int]
     buffer_bytes: int
     bytes: int
 
+    def fetched(self, step: Step) -> list[int]:
+        """Return the weights that a call reads and that are streamed, each once."""
+        return [weight for weight in _weights_of(step) if weight not in self.resident]
+
+    def streamed_bytes(self, steps: Steps) -> int:
+        """Return the bytes that a run fetches; a weight that two calls read is fetched twice."""
+        return sum(steps.weights[weight].nbytes for step in steps.calls for weight in self.fetched(step))
+
 
 def choose_resident(steps: Steps, budget_bytes: int) -> Streaming | None:
-    """The choice by which fewest bytes are streamed, or None if nothing fits into ``budget_bytes``.
+    """Return the choice that streams the fewest bytes; None if not even two buffers fit into ``budget_bytes``.
 
-    For every size that a buffer may have: weights of kernels that need a larger one stay, then the largest that fit.
+    For every possible buffer size, weights of kernels that need a larger buffer stay, then the largest that fit.
     """
     sizes = [_round_up(weight.nbytes) for weight in steps.weights]
     if sum(sizes) <= budget_bytes:
@@ -61,10 +74,10 @@ def choose_resident(steps: Steps, budget_bytes: int) -> Streaming | None:
 
 
 def streamed(steps: Steps, streaming: Streaming, lanes: tuple[Lane, Lane]) -> Steps:
-    """``steps``, of one lane, with copies of the weights that are not resident.
+    """Return ``steps``, of one lane, with copies of the weights that are not resident.
 
     Args:
-        lanes: what computes, and what copies.
+        lanes: the lane that computes, and the one that copies.
     """
     if not streaming.buffer_bytes:
         return steps
@@ -81,7 +94,7 @@ def streamed(steps: Steps, streaming: Streaming, lanes: tuple[Lane, Lane]) -> St
             straight = 0
 
     for step in steps.calls:
-        fetched = [w for w in _weights_of(step) if w not in streaming.resident]
+        fetched = streaming.fetched(step)
         if not fetched:
             calls.append(step)
             straight += 1
@@ -104,20 +117,22 @@ def streamed(steps: Steps, streaming: Streaming, lanes: tuple[Lane, Lane]) -> St
         calls.append(replace(step, operands=tuple(_moved(operand, places) for operand in step.operands)))
     close()
     total = base + BUFFERS * _round_up(streaming.buffer_bytes)
-    return replace(steps, calls=tuple(calls), groups=tuple(groups), arena_bytes=total, lanes=lanes)
+    spaces = iter(steps.spaces)
+    kept = tuple((0, 0) if call.symbol == COPY else next(spaces) for call in calls) if steps.spaces else ()
+    return replace(steps, calls=tuple(calls), groups=tuple(groups), arena_bytes=total, lanes=lanes, spaces=kept)
 
 
 def streaming_s(steps: Steps, streaming: Streaming, kernel_s: Sequence[float], link: Link) -> float:
-    """Seconds that a run should take; see the module's head.
+    """Return the predicted seconds of a run; see the module's head.
 
     Args:
-        kernel_s: of each of ``steps.calls`` with all weights resident.
+        kernel_s: seconds of each of ``steps.calls`` with all weights resident.
         link: from the host's memory to the device's.
     """
     now = there = 0.0
     ends: list[float] = []
     for step, seconds in zip(steps.calls, kernel_s, strict=True):
-        fetched = [w for w in _weights_of(step) if w not in streaming.resident]
+        fetched = streaming.fetched(step)
         if fetched:
             there = max(there, ends[-BUFFERS] if len(ends) >= BUFFERS else 0.0)
             there += sum(link.seconds(steps.weights[w].nbytes) for w in fetched)
@@ -128,8 +143,28 @@ def streaming_s(steps: Steps, streaming: Streaming, kernel_s: Sequence[float], l
     return now
 
 
+def shares_of_calls(steps: Steps) -> list[float]:
+    """Return the share of a run that each call takes by the bytes that it touches, where only the whole was timed."""
+    sizes = [sum(math.prod(each.shape) * numpy_type(each.dtype).itemsize for each in c.operands) for c in steps.calls]
+    return [size / (sum(sizes) or 1) for size in sizes]
+
+
+def resident_s(steps: Steps, streaming: Streaming, seconds: float, link: Link) -> float:
+    """Return the most that a run may take with all weights resident, of which ``seconds`` were timed while streaming.
+
+    Inverse of ``streaming_s``, by bisection; where copies take longer than kernels any smaller value fits as well.
+    """
+    shares = shares_of_calls(steps)
+    low, high = 0.0, seconds
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        fits = streaming_s(steps, streaming, [middle * share for share in shares], link) <= seconds
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
 def _weights_of(step: Step) -> list[int]:
-    """The weights that a call reads, each once."""
+    """Return the weights that a call reads, each once."""
     return list(dict.fromkeys(operand.index for operand in step.operands if operand.place == "weight"))
 
 

@@ -1,0 +1,208 @@
+"""Models next to a device with too little memory: right, within the limit, and as the plan says. It is simulated."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from autotune.artifact.directory import read_artifact
+from autotune.backends.cpu.cpu_backend import CpuBackend
+from autotune.backends.device_interface import Room
+from autotune.builder import cpu_and_device, device_profiles, placing
+from autotune.builder.cpu_and_device import CpuAndDevice
+from autotune.builder.device_profiles import measured_memory
+from autotune.builder.placing import placements_of
+from autotune.cli.text import run_lines
+from autotune.events import ignore
+from autotune.graph.device_problem import Costs
+from autotune.graph.lanes import HOST as HOST_MEMORY
+from autotune.graph.lanes import coupled_lanes
+from autotune.graph.placement import Link
+from autotune.host.machine import host_target
+from autotune.options import Options
+from autotune.runtime.session import InferenceSession
+from autotune.tuning.coupled import CoupledLanes
+from autotune.tuning.part import Measurers, tune_part
+from autotune.tuning.run_plan import PartJob
+from autotune.tuning.tune import tune
+from autotune.validation.reference_runs import reference_outputs
+from autotune.validation.verify import random_inputs
+from tests.autotune_tests.fakes import fake_device
+from tests.models import catalog, transformer
+from tests.models.builder import INT, Builder
+from tests.simulated.software_device import SoftwareDevice, Speeds
+from tests.simulated.stand_in import stand_in
+
+HOST = host_target(2)
+LAYERS, WIDTH, ROWS = 16, 64, 2000
+LIMITS = (0.3, 0.6, 0.9, 1.2)
+"""Of the memory that all of the model takes."""
+
+CALL_S = 1e-4
+"""Seconds of a kernel on the device, made up; the CPU takes ten times as long."""
+
+
+def embedding(seed=0):
+    """A table that is larger than all else, and dense layers."""
+    b = Builder("embedding")
+    x = b.op("Gather", b.weight(ROWS, WIDTH), b.input("ids", (1,), INT))
+    for _ in range(LAYERS):
+        x = b.relu(b.dense(x, (WIDTH, WIDTH)))
+    return b.model(seed, scores=x)
+
+
+FAMILIES = {
+    "chain": partial(transformer.mlp, layers=LAYERS, width=WIDTH),
+    "embedding": embedding,
+    "branches": partial(catalog.build, "tiny_wide_deep"),
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model whose subgraphs are tuned for both lanes.
+
+    Attributes:
+        need: bytes that all of it takes of a device.
+    """
+
+    file: Path
+    composition: CoupledLanes
+    measurers: Measurers
+    folder: Path
+    need: int
+
+    def source(self, share):
+        """What places it where there is memory for ``share`` of it."""
+        limit = int(share * self.need)
+        lanes = coupled_lanes(f"cpu,sim:0={limit}B", HOST.threads)
+        whole, *parts = self.composition._parts
+        folder = self.folder / f"limit-{share}"
+        folder.mkdir(exist_ok=True)
+        measurer = self.measurers.of(HOST, self.composition._options)
+        options, joins = self.composition._options, self.composition._joins
+        target = options.target
+        return limit, CpuAndDevice(whole, tuple(parts), joins, lanes, HOST, target, options, folder, measurer)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def simulated():
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch)
+        fake_device(patch)
+        patch.setattr(device_profiles, "LARGE", 1 << 16)
+        patch.setattr(cpu_and_device, "PROFILE_S", 0.01)
+        yield patch
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    file = folder / "m.onnx"
+    onnx.save(FAMILIES[request.param](), file)
+    weights = sum(onnx.numpy_helper.to_array(each).nbytes for each in onnx.load(file).graph.initializer)
+    options = Options(
+        out=folder / "m.tuned", log=folder / "t.db", trials=0, budget_s=4, lanes="cpu,sim:0", threads=2, peer=False
+    )
+    options = replace(options, target=replace(HOST, threads=1))
+    with pytest.MonkeyPatch.context() as patch, Measurers() as measurers:
+        patch.setattr(CoupledLanes, "_memory_bytes", lambda _: weights // 2)
+        composition = CoupledLanes(PartJob(file, options, HOST), measurers)
+        for job in composition.parts(folder):
+            tune_part(replace(job, compared=False), ignore, False, measurers)
+        found = Family(file, composition, measurers, folder, 1 << 20)
+        _, source = found.source(1)
+        room = Room.of(0, 0, [read_artifact(part.device) for part in source.parts])
+        yield replace(found, need=room.inner_bytes + room.weight_bytes + source._between(source.parts))
+
+
+def made_up(source, part):
+    """Kernels take ``CALL_S`` on the device and ten times as long on the CPU."""
+    calls = len(read_artifact(part.cpu).steps.calls)
+    return Costs(10 * CALL_S * calls, CALL_S * calls, 10 * CALL_S * calls, CALL_S * calls)
+
+
+def opened(path, monkeypatch):
+    """A session, and the device that it uses."""
+    kept = []
+
+    def device(_backend, lane, room):
+        kept.append(SoftwareDevice(lane.device, room))
+        return kept[-1]
+
+    monkeypatch.setattr(CpuBackend, "device", device)
+    return InferenceSession(path), kept[0]
+
+
+@pytest.mark.parametrize("share", LIMITS)
+def test_a_model_runs_within_any_limit_and_takes_what_the_plan_says(family, share, monkeypatch):
+    monkeypatch.setattr(CpuAndDevice, "costs", made_up)
+    limit, source = family.source(share)
+    placed, *_ = source.settled(placements_of(source.cuts()))
+    assert source.fits(placed)
+    path = source.make(1, placed)
+    (memory,) = read_artifact(path).plan.lanes.devices
+    assert memory.bytes <= memory.limit_bytes == limit
+    assert measured_memory(read_artifact(path)) == {"sim:0": (memory.bytes, memory.streamed_bytes)}
+    assert source._is_tight == (share < 1.0)
+    assert share < 1.0 or memory.streamed_bytes == 0
+    session, device = opened(path, monkeypatch)
+    for seed in range(2):
+        feed = random_inputs(read_artifact(path).inputs, seed)
+        fetched = sum(each.bytes for each in device.operations if each.way == (HOST_MEMORY, "sim:0"))
+        outputs = session.run(None, feed)
+        for ours, theirs in zip(outputs, reference_outputs(onnx.load(family.file), feed)[1], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+        copied = sum(each.bytes for each in device.operations if each.way == (HOST_MEMORY, "sim:0")) - fetched
+        inputs = copied - memory.streamed_bytes  # what the subgraphs on the device read of the CPU's
+        assert 0 <= inputs <= source._between(source.parts)
+        assert device.used_bytes == memory.bytes
+    session.close()
+
+
+def test_more_memory_is_never_predicted_to_be_slower(family, monkeypatch):
+    monkeypatch.setattr(CpuAndDevice, "costs", made_up)
+    monkeypatch.setattr(CpuAndDevice, "_bare_links", {way: Link(1e-6, 1e9) for way in family.source(1)[1]._bare_links})
+    monkeypatch.setattr(CpuAndDevice, "_hand_over_s", 0.0)
+    monkeypatch.setattr(cpu_and_device, "weight_link", lambda *_: Link(1e-6, 1e9))
+    predicted = []
+    for share in LIMITS:
+        _, source = family.source(share)
+        found = source.settled(placements_of(source.cuts()))
+        on_cpu = source._settled(source.parts, (0,) * (2 + len(source.parts)))
+        predicted.append(min(each.predicted_s for each in (*found, on_cpu)))
+    assert predicted == sorted(predicted, reverse=True)
+    assert predicted[-1] < predicted[0]
+
+
+def test_an_embedding_that_fits_into_no_buffer_stays_on_the_cpu(tmp_path, monkeypatch):
+    """A run by the defaults: it is cut, placed and compared, and says what it expects and what it measured."""
+    onnx.save(embedding(), tmp_path / "m.onnx")
+    monkeypatch.setattr(CpuAndDevice, "costs", made_up)
+    monkeypatch.setattr(placing, "_gain_over_one_lane", lambda *_: 1.0)
+    monkeypatch.setattr(placing, "PROMISING", math.inf)
+    monkeypatch.setattr(placing, "MOST_MEASURED", 0)
+    monkeypatch.setattr(CpuBackend, "device", lambda _b, lane, room: SoftwareDevice(lane.device, room, SMALL))
+    options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", trials=0, budget_s=4, peer=False)
+    result = tune(tmp_path / "m.onnx", replace(options, lanes="cpu,sim:0", threads=2))
+    assert result.verified.passed
+    artifact = read_artifact(result.artifact)
+    where = {each.name: each.lane for each in artifact.plan.lanes.subgraphs}
+    assert "sim:0" in where.values()
+    gathers = [s for s in artifact.steps.calls if any(o.shape == (ROWS, WIDTH) for o in s.operands)]
+    assert gathers  # a kernel of the CPU's program reads the table
+    data = result.to_data()["placement"]
+    (memory,) = data["devices"]
+    assert data["predicted_ms"] > 0.0
+    assert data["measured_ms"] > 0.0
+    assert memory["limit_bytes"] == SMALL.memory_bytes
+    assert memory["measured_bytes"] == memory["bytes"] <= SMALL.memory_bytes
+    assert f"of {SMALL.memory_bytes / 1e6:.1f} MB, measured" in "\n".join(run_lines(result))
+
+
+SMALL = Speeds(memory_bytes=300_000)
+"""Of a device for the layers of ``embedding``, whose table takes 512,000 bytes."""

@@ -26,14 +26,18 @@ AXES = ("b", "y", "x", "c")
 CHANNELS_LAST = ImageLayout(spatial=1, axes=AXES, padded_axes=AXES, block="window", anchor=WINDOW, sum_dtype="float32")
 
 
-def dense(x: te.Tensor, weight: te.Tensor, dtype: str = "") -> te.Tensor:
-    """x (…, k), weight (k, n) → (…, n) of ``dtype``, by default that of x."""
+def dense(x: te.Tensor, weight: te.Tensor, dtype: str = "", operands: str = "") -> te.Tensor:
+    """x (…, k), weight (k, n) → (…, n) of ``dtype``, by default that of x.
+
+    Args:
+        operands: ``tf32`` where they are rounded to it; by default they are multiplied as they are.
+    """
     depth, columns = (int(size) for size in weight.shape)
     lead = [int(size) for size in x.shape[:-1]]
     count = math.prod(lead)
     rows = te.compute((1, count, depth), lambda _, m, k: x[(*_unflattened(m, lead), k)], name="rows")
     cols = te.compute((1, depth, columns), lambda _, k, n: weight[k, n], name="columns")
-    out = _gemm(rows, cols, "k", "n")
+    out = _gemm(rows, cols, ("k", "n"), operands)
     return _view((*lead, columns), lambda *at: out[0, _flattened(at[:-1], lead), at[-1]], dtype or x.dtype)
 
 
@@ -43,8 +47,13 @@ def convolution(
     window: Window,
     groups: int,
     dtype: str = "",
+    operands: str = "",
 ) -> te.Tensor:
-    """data (b, h, w, C), weight (groups, kh·kw·C/groups, O/groups) → (b, oh, ow, O) of ``dtype``, by default data's."""
+    """data (b, h, w, C), weight (groups, kh·kw·C/groups, O/groups) → (b, oh, ow, O) of ``dtype``, by default data's.
+
+    Args:
+        operands: as of ``dense``.
+    """
     kernel, strides, padding, dilation = window.size, window.strides, window.padding, window.dilation
     top, left, _, _ = padding
     batch, height, width, channels = (int(size) for size in data.shape)
@@ -65,7 +74,7 @@ def convolution(
 
     rows = te.compute((groups, batch * oh * ow, depth), element, name="rows")
     cols = te.compute((groups, depth, outputs), lambda g, k, n: weight[g, k, n], name="columns")
-    out = _gemm(rows, cols, "k" if per_group > 1 else "m", "n", per_group)
+    out = _gemm(rows, cols, ("k" if per_group > 1 else "m", "n"), operands, per_group)
     shape = (batch, oh, ow, groups * outputs)
     if groups == 1:
         return _view(shape, lambda b, y, x, c: out[0, (b * oh + y) * ow + x, c], dtype or data.dtype)
@@ -76,11 +85,12 @@ def convolution(
     )
 
 
-def product(x: te.Tensor, y: te.Tensor, equation: str, dtype: str = "") -> te.Tensor:
+def product(x: te.Tensor, y: te.Tensor, equation: str, dtype: str = "", operands: str = "") -> te.Tensor:
     """Batched product of two activations, such as ``bmhk,bnhk->bhmn``: letters m, n, k, all others batch.
 
     Args:
         dtype: of the result; by default that of x.
+        operands: as of ``dense``.
     """
     inputs, result = equation.split("->")
     left, right = inputs.split(",")
@@ -98,7 +108,8 @@ def product(x: te.Tensor, y: te.Tensor, equation: str, dtype: str = "") -> te.Te
         return te.compute((math.prod(lead), sizes[axes[0]], sizes[axes[1]]), element, name=name)
 
     rows, cols = gathered(x, left, "rows", "mk"), gathered(y, right, "columns", "kn")
-    out = _gemm(rows, cols, left[-1] if left[-1] in "mk" else "k", right[-1] if right[-1] in "kn" else "n")
+    along = left[-1] if left[-1] in "mk" else "k", right[-1] if right[-1] in "kn" else "n"
+    out = _gemm(rows, cols, along, operands)
 
     def element(*at: tirx.Var) -> tirx.Expr:
         named = dict(zip(result, at, strict=True))
@@ -144,11 +155,12 @@ def pool2d(data: te.Tensor, pooling: Pooling) -> te.Tensor:
     return pool(data, pooling, CHANNELS_LAST)
 
 
-def _gemm(rows: te.Tensor, columns: te.Tensor, rows_along: str, columns_along: str, run: int = 0) -> te.Tensor:
+def _gemm(rows: te.Tensor, columns: te.Tensor, along: tuple[str, str], operands: str, run: int = 0) -> te.Tensor:
     """The product of two gathers.
 
     Args:
-        rows_along, columns_along: the axis (m or k, k or n) along which each lies contiguous in memory.
+        along: the axes (m or k, k or n) along which rows and columns lie contiguous in memory.
+        operands: what they are rounded to; empty for their own type.
         run: how many neighbours along k lie contiguous; 0 for all.
     """
     groups, count, depth = (int(size) for size in rows.shape)
@@ -160,7 +172,7 @@ def _gemm(rows: te.Tensor, columns: te.Tensor, rows_along: str, columns_along: s
         attrs={
             "tune.anchor": GEMM,
             "tune.geometry": json.dumps(
-                {"rows": rows_along, "columns": columns_along, "run": run or depth, "dtype": str(rows.dtype)}
+                {"rows": along[0], "columns": along[1], "run": run or depth, "dtype": operands or str(rows.dtype)}
             ),
         },
     )

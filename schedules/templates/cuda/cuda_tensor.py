@@ -23,6 +23,7 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.task import TENSOR_CORES
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import Anchor, find_anchor
 from schedules.templates.cuda.cuda_computes import GEMM
@@ -32,7 +33,7 @@ from schedules.templates.cuda.cuda_structure import WARP, derived
 from schedules.templates.cuda.cuda_tensor_kernel import TensorTile, tensor_kernel
 from schedules.templates.template import OneAlgorithm
 
-OP = "cuda_tensor"
+OP = TENSOR_CORES
 MOST_REGISTERS = 240
 """Of a thread, as ``numbers`` counts them: a device has 255. NVRTC needs up to 20 fewer than counted, and 10 more."""
 

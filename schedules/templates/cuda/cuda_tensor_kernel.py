@@ -165,7 +165,7 @@ def product_parts(func: tirx.PrimFunc, anchor: Anchor, size: int) -> ProductPart
         def element(*indices: Index) -> tirx.Expr:
             return _with_axes(value, axes, indices)
 
-        run = runs[at] if 4 <= runs[at] * size else 1
+        run = runs[at] if runs[at] * size >= 4 else 1
         return Gather(element, sizes, int(along[at]), run)
 
     def store(g: Index, row: Index, column: Index, total: tirx.Expr) -> tirx.Stmt:
@@ -181,7 +181,10 @@ def product_parts(func: tirx.PrimFunc, anchor: Anchor, size: int) -> ProductPart
 
 def _with_axes(node: Any, axes: Sequence[Var], indices: Sequence[Index]) -> Any:
     """Return ``node`` with ``indices`` in place of ``axes``."""
-    known = {axis: index if isinstance(index, tirx.Expr) else tirx.const(index, axis.ty) for axis, index in zip(axes, indices, strict=True)}
+    known = {
+        axis: index if isinstance(index, tirx.Expr) else tirx.const(index, axis.ty)
+        for axis, index in zip(axes, indices, strict=True)
+    }
     return tvm_ffi.structural_map(node, (Var, lambda var: known.get(var, var)))
 
 
@@ -354,7 +357,10 @@ class _Kernel:
     def _loop(self) -> tirx.Stmt:
         stages, step = self._tile.stages, Var("step", self._parts.index)
         after = step + (stages - 1)
-        body: list[tirx.Stmt] = [wait(stages - 2), tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared"))]
+        body: list[tirx.Stmt] = [
+            wait(stages - 2),
+            tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared")),
+        ]
         if self._steps >= stages:
             ahead = tirx.SeqStmt(self._fetch(after, after % stages))
             body.append(tirx.IfThenElse(after < self._steps, ahead, None))

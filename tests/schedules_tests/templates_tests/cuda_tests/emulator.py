@@ -184,7 +184,6 @@ class Emulated:
             assert (np.concatenate([kept[:GUARD], kept[-GUARD:]]) == 0xFF).all(), f"writes outside {name}"
         return memory[lowered.parameters[-1]][GUARD:-GUARD].view(output.dtype).reshape(output.shape)
 
-
     def conflicts(self) -> dict[str, tuple[int, int]]:
         """Kind of access to shared memory → how many warps made, and the most ways in which one met in a bank."""
         kinds = ("copy", "ldmatrix", "word")

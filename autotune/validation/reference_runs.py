@@ -160,7 +160,7 @@ class Reference:
     def allowance(self, feed: Arrays, precision: str = str(FP32)) -> Allowance | None:
         """What the model's own arithmetic is worth on these inputs; None without ONNX Runtime.
 
-        Of an artifact in a shorter precision: what the rounding of its products' operands is worth (``short_operands``).
+        Of an artifact in a shorter precision: what rounding its products' operands is worth (``short_operands``).
 
         The model is run without ONNX Runtime's optimiser and on one thread, and widened to 64 bits; one that quantises,
         also with noise before its quantisers; one of 16-bit floats, also rounded to them after every operator. Where it

@@ -58,7 +58,7 @@ SETS = 48
 
 
 class AutoPrecision:
-    """The composition of a model in single precisions and in mixtures of fp32 and bf16, one of which is the artifact."""
+    """The composition of a model in single precisions and in mixtures of fp32 and bf16, of which one is built."""
 
     def __init__(self, job: PartJob) -> None:
         assert job.target is not None

@@ -9,8 +9,9 @@ the 32/w neighbours along k of type width w that begin at the index given:
     sums      c0, c1 (g, 2t), (g, 2t + 1)     c2, c3 the same of row g + 8      (row, column)
 
 ``ldmatrix`` loads four matrices of 8 rows of 16 bytes; lane l names row l % 8 of matrix l / 8, and gets the register
-(g, t) of each. So it loads a0 to a3 of rows that lie contiguous along k, and b0, b1 of two fragments of columns that do.
-Columns of halves that lie contiguous along n are transposed on the way; words of such columns are loaded one by one.
+(g, t) of each. So one loads a0 to a3 of rows that lie contiguous along k, or b0 and b1 of two fragments of columns
+that do. Columns of halves that lie contiguous along n are transposed on the way; words of such columns are loaded one
+by one.
 """
 
 from __future__ import annotations

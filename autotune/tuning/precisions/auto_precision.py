@@ -1,10 +1,10 @@
 """``--precision auto``: every product in what is faster of fp32 and bf16, as far as the model's error allows.
 
-The model is tuned in fp32, then with all products in bf16, and on tensor cores in TF32; records of these never mix. A product is to be in bf16
-where its kernel is faster so. If the model with all those in bf16 is farther from fp32 than the bound, errors are
-measured product by product. They say what a set may cost (``choose_products``); ONNX Runtime says what sets cost, from
-the one that saves most time on, until one keeps the bound. That is built, until the real kernels keep it too. What
-keeps it is timed in turn as a whole, and the fastest is the artifact.
+The model is tuned in fp32, then with all products in bf16, and in TF32 where there are tensor cores; records of these
+never mix. A product is to be in bf16 where its kernel is faster so. If the model with all those in bf16 is farther from
+fp32 than the bound, errors are measured product by product. They say what a set may cost (``choose_products``); ONNX
+Runtime says what sets cost, from the one that saves most time on, until one keeps the bound. That is built, until the
+real kernels keep it too. What keeps it is timed in turn as a whole, and the fastest is the artifact.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, Range, Var
 from tvm.ir.expr import TensorLoad
+from tvm.tirx.op import tvm_storage_sync
 
 from schedules.templates.common.structure import Anchor, rooted
 from schedules.templates.cuda.cuda_gemm import prepare_product, vector_lengths
@@ -37,6 +38,9 @@ from schedules.templates.cuda.cuda_structure import WARP
 
 BANK_BYTES = 128
 """All banks of shared memory."""
+
+LEAST_COPY_BYTES = 4
+"""What one asynchronous copy moves at least."""
 
 SUM_THREADS = 128
 """Threads of a block that adds up the parts of a shared depth."""
@@ -98,10 +102,8 @@ class SharedTile:
         run = PIECE_BYTES // self.size
         pieces = self.width // run
         first = max(1, BANK_BYTES // PIECE_BYTES // pieces)  # rows that lie in different banks anyway
-        if self.single:
-            key = row // first % max(1, min(4, pieces // 2)) * 2
-        else:
-            key = row // first % min(pieces, 8)
+        turn = row // first
+        key = turn % max(1, min(4, pieces // 2)) * 2 if self.single else turn % min(pieces, 8)
         return row * self.width + (column // run ^ key) * run + column % run
 
 
@@ -165,8 +167,7 @@ def product_parts(func: tirx.PrimFunc, anchor: Anchor, size: int) -> ProductPart
         def element(*indices: Index) -> tirx.Expr:
             return _with_axes(value, axes, indices)
 
-        run = runs[at] if runs[at] * size >= 4 else 1
-        return Gather(element, sizes, int(along[at]), run)
+        return Gather(element, sizes, int(along[at]), runs[at] if runs[at] * size >= LEAST_COPY_BYTES else 1)
 
     def store(g: Index, row: Index, column: Index, total: tirx.Expr) -> tirx.Stmt:
         def loaded(found: TensorLoad) -> tirx.Expr:
@@ -181,10 +182,9 @@ def product_parts(func: tirx.PrimFunc, anchor: Anchor, size: int) -> ProductPart
 
 def _with_axes(node: Any, axes: Sequence[Var], indices: Sequence[Index]) -> Any:
     """Return ``node`` with ``indices`` in place of ``axes``."""
-    known = {
-        axis: index if isinstance(index, tirx.Expr) else tirx.const(index, axis.ty)
-        for axis, index in zip(axes, indices, strict=True)
-    }
+    known = {}
+    for axis, index in zip(axes, indices, strict=True):
+        known[axis] = index if isinstance(index, tirx.Expr) else tirx.const(index, axis.ty)
     return tvm_ffi.structural_map(node, (Var, lambda var: known.get(var, var)))
 
 
@@ -318,16 +318,15 @@ class _Kernel:
             outer, inner = (slow, quick) if gather.contiguous else (quick, slow)
             to = base + (tile.at(inner, outer) if turned else tile.at(outer, inner))
             at = (g, outer0 + outer, inner0 + inner)
-            bounds = self._inside(gather, at, begin, shape)
+            bounds = self._inside(gather, at, shape)
             stored = self._copied(gather.element(*at), bounds, to, run)
             ragged = pieces % self._tile.threads != 0
             return tirx.IfThenElse(number < pieces, stored, None) if ragged else stored
 
         return self._loops((count,), one)
 
-    def _inside(self, gather: Gather, at: Any, begin: Any, shape: tuple[int, int]) -> list[tirx.Expr]:
+    def _inside(self, gather: Gather, at: tuple[Index, ...], shape: tuple[int, int]) -> list[tirx.Expr]:
         """Whether an element lies inside, as conditions; steps may go past the depth, tiles past rows and columns."""
-        del begin
         is_rows = gather is self._parts.rows
         k_axis = 1 if is_rows else 0
         whole = self._tile.k * self._steps * self._tile.split
@@ -359,7 +358,7 @@ class _Kernel:
         after = step + (stages - 1)
         body: list[tirx.Stmt] = [
             wait(stages - 2),
-            tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", "shared")),
+            tirx.Evaluate(tvm_storage_sync("shared")),
         ]
         if self._steps >= stages:
             ahead = tirx.SeqStmt(self._fetch(after, after % stages))

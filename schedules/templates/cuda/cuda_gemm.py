@@ -1,4 +1,4 @@
-"""Implicit GEMM on a GPU's ordinary cores: every float32 product, as ``cuda_computes`` writes it.
+"""Implicit GEMM on a GPU's ordinary cores: every product of float32 or int32, as ``cuda_computes`` writes it.
 
     for g, m, k: rows = gather             blockIdx.x = g, m/tm, n/tn   threadIdx.x = tm/rm · tn/rn
     for g, k, n: columns = gather              for k/tk:
@@ -40,18 +40,20 @@ from schedules.vocabulary.errors import check
 CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
 ALIGN_WORDS = 4  # added to a row of the tile in shared memory, so that rows begin in different banks
 REDUCE_THREADS = 128
+WORDS = ("float32", "int32*int32")
+"""Types of products, as ``cuda_computes`` writes them."""
 
 
 class CudaGemmTemplate(OneAlgorithm[Anchor]):
-    """Match, space and rewrite for float32 products."""
+    """Match, space and rewrite for products of float32 and of int32."""
 
     name = GEMM
     version = 2
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The product, if it is of float32 and its result is read once, element by element."""
+        """The product, if it is of words and its result is read once, element by element."""
         anchor = find_anchor(func, GEMM)
-        if anchor is None or anchor.geometry["dtype"] != "float32" or not _has_warp(anchor):
+        if anchor is None or anchor.geometry["dtype"] not in WORDS or not has_warp(anchor):
             return None
         return anchor if stores_once(func, anchor) else None
 
@@ -339,7 +341,7 @@ def _sides(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
     return (1,) if size == 1 else tiles_for(size, offered)
 
 
-def _has_warp(anchor: Anchor) -> bool:
+def has_warp(anchor: Anchor) -> bool:
     """Whether some tile of the result has an element for every thread of a warp."""
     few, many = sorted(anchor.spatial[1:])
     return few > 1 or many > WARP // 2

@@ -27,7 +27,7 @@ from schedules.task import TENSOR_CORES
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import Anchor, find_anchor
 from schedules.templates.cuda.cuda_computes import GEMM
-from schedules.templates.cuda.cuda_gemm import stores_once, tiles_for
+from schedules.templates.cuda.cuda_gemm import has_warp, stores_once, tiles_for
 from schedules.templates.cuda.cuda_mma import COLUMNS, MULTIPLIES, ROWS
 from schedules.templates.cuda.cuda_structure import WARP, derived
 from schedules.templates.cuda.cuda_tensor_kernel import TensorTile, tensor_kernel
@@ -47,7 +47,7 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The product, if tensor cores multiply its type and its result is read once, element by element."""
         anchor = find_anchor(func, GEMM)
-        if anchor is None or anchor.geometry["dtype"] not in MULTIPLIES:
+        if anchor is None or anchor.geometry["dtype"] not in MULTIPLIES or not has_warp(anchor):
             return None
         return anchor if stores_once(func, anchor) else None
 

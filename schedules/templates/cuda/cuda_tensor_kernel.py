@@ -349,7 +349,7 @@ class _Kernel:
             return copy((self._shared, to), tirx.address_of(load_), run * self._kind.bytes, wanted)
         if bounds:
             value = tirx.if_then_else(tirx.all(*bounds), value, tirx.const(0, value.ty))
-        return tirx.BufferStore(self._shared, value, [to])
+        return tirx.BufferStore(self._shared, value.astype(self._kind.types[0]), [to])
 
     # -- products ------------------------------------------------------------------------------------------------------
 

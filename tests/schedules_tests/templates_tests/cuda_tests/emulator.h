@@ -161,6 +161,7 @@ extern "C" void bank_conflicts(unsigned long long *counts, unsigned long long *w
 #define uchar unsigned char
 #define ushort unsigned short
 #define INFINITY_F __builtin_inff()
+#define CUDART_INF_F __builtin_inff()
 
 static inline void __syncthreads() { emulator::wait(emulator::AT_BLOCK); }
 static inline void __syncwarp(unsigned = 0) { emulator::wait(emulator::AT_WARP); }

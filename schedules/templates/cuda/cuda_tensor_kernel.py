@@ -158,7 +158,7 @@ def product_parts(func: tirx.PrimFunc, anchor: Anchor, size: int) -> ProductPart
     groups, m, n = anchor.spatial
     k = anchor.reduction[0]
     direct = set(anchor.prologue) == {"rows", "columns"}
-    runs = vector_lengths(anchor, PIECE_BYTES // size) if direct else (1, 1)
+    runs = _runs(anchor, PIECE_BYTES // size) if direct else (1, 1)
     along = [anchor.geometry["rows"] == "k", anchor.geometry["columns"] == "n"]
 
     def gather(at: int, sizes: tuple[int, int]) -> Gather:
@@ -178,6 +178,12 @@ def product_parts(func: tirx.PrimFunc, anchor: Anchor, size: int) -> ProductPart
 
     index = str(end.iter_vars[0].var.ty.dtype)
     return ProductParts(gather(0, (m, k)), gather(1, (k, n)), groups, store, index)
+
+
+def _runs(anchor: Anchor, most: int) -> tuple[int, int]:
+    """Return how many neighbours in memory one copy takes of the rows and of the columns."""
+    rows, columns = vector_lengths(anchor, most)
+    return rows, columns if anchor.geometry["columns"] == "n" else math.gcd(anchor.reduction[0], most)
 
 
 def _with_axes(node: Any, axes: Sequence[Var], indices: Sequence[Index]) -> Any:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir
 
-from autotune.backends.cuda.source import Launch, cuda_program
+from autotune.backends.cuda.source import Launch, cuda_program, kernels_of
 from schedules.target import Target
 
 HEADER = Path(__file__).with_name("emulator.h")
@@ -37,8 +37,6 @@ GUARD = 4096
 """Bytes before and behind every buffer, which nothing may write to."""
 ASYNC_COPY = re.compile(r"\bptx_cp_async_legacy_(pred_)?(?:cg|ca)_(\d+)_(\d+)_(\d+)\b")
 """A copy to shared memory: predicated or not, of how many bytes, sizes of the elements that its offsets count."""
-INSTRUCTION = re.compile(r"template <class T> static __forceinline__|static __forceinline__")
-"""Where the device functions begin that a template brings along."""
 ASSEMBLY = re.compile(r'asm(?: volatile)?\("([\w.]+) ?([^";]*);"\s*(?::([^:;]*)(?::([^:;]*)(?::[^;]*)?)?)?\);')
 OPERAND = re.compile(r'"[^"]*"\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)')
 ASYNC_COMMIT = re.compile(r"\btvm_builtin_ptx_cp_async_commit_group\w*\(\)")
@@ -75,9 +73,7 @@ def _width(dtype: str) -> int:
 
 def compile_emulated(source: str) -> ctypes.CDLL:
     """The source's kernels, each as ``run_NAME(void** arguments, const unsigned* extents)``."""
-    code = source[source.index('extern "C" __global__') :]
-    begin = INSTRUCTION.search(source)
-    instructions = ASSEMBLY.sub(_instruction, source[begin.start() : source.index(code)]) if begin else ""
+    code = ASSEMBLY.sub(_instruction, kernels_of(source))
     entries = []
     for name, params in SIGNATURE.findall(code):
         types = [
@@ -89,7 +85,7 @@ def compile_emulated(source: str) -> ctypes.CDLL:
     code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
     code = DYNAMIC.sub(rf"alignas(128) static \1 \2[{DYNAMIC_BYTES} / sizeof(\1)];", code)
     code = ASYNC_WAIT.sub(r"emulator::wait_group(\1)", ASYNC_COMMIT.sub("emulator::commit_group()", code))
-    text = f"{_copies(code)}\n{instructions}\n{code}\n" + "\n".join(entries)
+    text = f"{_copies(code)}\n{code}\n" + "\n".join(entries)
     header = _header()
     stem = FOLDER / hashlib.sha256((text + header.parent.name).encode()).hexdigest()[:16]
     library = stem.with_suffix(".so")

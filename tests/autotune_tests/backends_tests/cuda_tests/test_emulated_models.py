@@ -24,7 +24,7 @@ from autotune.importer.program import Program, import_program, simplified, simpl
 from autotune.measure.measurer import symbol_of
 from autotune.options import Precision
 from autotune.validation.reference_runs import Reference, reference_outputs
-from autotune.validation.verify import random_inputs
+from autotune.validation.verify import compare, random_inputs
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target
 from tests.autotune_tests.importer_tests.onnx_cases import recurrent, written
@@ -143,31 +143,31 @@ def test_only_chosen_products_are_rounded_to_tf32() -> None:
     assert sorted(kinds) == [("cuda_gemm", "fp32")] * (len(kinds) - 1) + [("cuda_tensor", "tf32")]
 
 
-def check_quantised(path: Path, quantum: float) -> None:
-    """Products of bytes are summed as integers: outputs differ from ONNX Runtime's by a quantum of the last at most."""
+def check_quantised(path: Path) -> None:
+    """Products of bytes are summed as integers, and outputs are as right as rounding before quantisers leaves them."""
     model = load_model(path, {})
     program = import_program(simplified(model, TARGET), TARGET)
     products = {task for task in program.tasks if "conv2d" in task.name or "dense" in task.name}
     assert products
     assert all("int8" in task.dtypes for task in products)
     assert "cuda_tensor" in {task.template for task in products}
-    feed = random_inputs(program.inputs, 0)
-    _, expected = reference_outputs(model, feed)
-    for ours, theirs in zip(run(program, feed), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=quantum)
+    feed, reference = random_inputs(program.inputs, 0), Reference(model)
+    name, expected = reference.outputs(feed)
+    found = compare(name, run(program, feed), expected, lambda: reference.allowance(feed))
+    assert found.passed, found
 
 
 def test_a_quantised_model_multiplies_bytes(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(qdq_cnn(size=8), path)
-    check_quantised(path, 1e-6)
+    check_quantised(path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["u8s8", "s8s8", "u8u8", "qoperator", "dynamic"])
 @pytest.mark.parametrize("name", ["tiny_cnn", "tiny_mlp", "tiny_encoder"])
 def test_quantised_models(name: str, kind: str, tmp_path: Path) -> None:
-    check_quantised(quantise(onnx.load(cached(name)), kind, tmp_path / "model.onnx"), 0.02)
+    check_quantised(quantise(onnx.load(cached(name)), kind, tmp_path / "model.onnx"))
 
 
 def check_recurrence(kind: str, direction: str, tmp_path: Path, one_kernel: bool, **more: Any) -> None:
@@ -236,7 +236,11 @@ def test_float16_products_are_for_tensor_cores() -> None:
     program = import_program(simplify(halved(load_model(cached("tiny_cnn"), {}))), TARGET)
     products = [task for task in program.tasks if "conv" in task.name or "dense" in task.name]
     assert products
-    assert {(task.template, task.dtypes[0]) for task in products} == {("cuda_tensor", "float16")}
+    # The last layer has few outputs, whose sums threads share.
+    assert {(task.template, task.dtypes[0]) for task in products} == {
+        ("cuda_tensor", "float16"),
+        ("cuda_reduce", "float16"),
+    }
     on_cpu = import_program(simplify(halved(load_model(cached("tiny_cnn"), {}))), Target("llvm", "generic"))
     assert "float16" not in {task.dtypes[0] for task in on_cpu.tasks if "conv" in task.name}
 

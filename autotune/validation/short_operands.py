@@ -100,7 +100,7 @@ def _cast(name: str, to: str, dtype: str) -> list[NodeProto]:
 def _insert_casts(graph: onnx.GraphProto, names: Collection[str], rounded: dict[str, str], dtype: str) -> None:
     """Put the rounding of every tensor of ``names`` behind the node that makes it, or first for inputs."""
     if dtype == TF32:
-        graph.initializer.append(numpy_helper.from_array(np.float32(TF32_FACTOR), TF32_NAME))
+        graph.initializer.append(numpy_helper.from_array(np.array(TF32_FACTOR, np.float32), TF32_NAME))
     casts = {name: _cast(name, rounded[name], dtype) for name in names}
     inputs = [cast for value in graph.input for cast in casts.get(value.name, [])]
     nodes = [*inputs]

@@ -39,8 +39,11 @@ def dense(x: te.Tensor, weight: te.Tensor, dtype: str = "", operands: str = "") 
     lead = [int(size) for size in x.shape[:-1]]
     count = math.prod(lead)
     rows = te.compute((1, count, depth), lambda _, m, k: x[(*_unflattened(m, lead), k)], name="rows")
-    at = (lambda k, n: weight[n, k]) if turned else (lambda k, n: weight[k, n])
-    cols = te.compute((1, depth, columns), lambda _, k, n: at(k, n), name="columns")
+
+    def column(_: tirx.Var, k: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        return weight[n, k] if turned else weight[k, n]
+
+    cols = te.compute((1, depth, columns), column, name="columns")
     out = _gemm(rows, cols, ("k", "k" if turned else "n"), operands)
     return _view((*lead, columns), lambda *at: out[0, _flattened(at[:-1], lead), at[-1]], dtype or x.dtype)
 
@@ -81,8 +84,11 @@ def convolution(
         return tirx.if_then_else(inside, value, tirx.const(0, data.dtype))
 
     rows = te.compute((groups, batch * oh * ow, depth), element, name="rows")
-    at = (lambda g, k, n: weight[g, n, k]) if turned else (lambda g, k, n: weight[g, k, n])
-    cols = te.compute((groups, depth, outputs), at, name="columns")
+
+    def column(g: tirx.Var, k: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        return weight[g, n, k] if turned else weight[g, k, n]
+
+    cols = te.compute((groups, depth, outputs), column, name="columns")
     out = _gemm(rows, cols, ("k" if per_group > 1 else "m", "k" if turned else "n"), operands, per_group)
     shape = (batch, oh, ow, groups * outputs)
     if groups == 1:

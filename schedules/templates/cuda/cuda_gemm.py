@@ -16,7 +16,6 @@ With two ``buffers`` the tiles of the next step are copied while those of this o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import tvm_ffi
@@ -39,6 +38,7 @@ from schedules.vocabulary.errors import check
 
 CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
 ALIGN_WORDS = 4  # added to a row of the tile in shared memory, so that rows begin in different banks
+VECTOR = 4  # words of a 16-byte load
 REDUCE_THREADS = 128
 WORDS = ("float32", "int32*int32")
 """Types of products, as ``cuda_computes`` writes them."""
@@ -164,7 +164,7 @@ class CudaGemmTemplate(OneAlgorithm[Anchor]):
         sch.compute_at(registers[1], kq, preserve_unit_loops=True)
         if width > 1:
             sch.vectorize(sch.split(sch.get_loops(registers[1])[-1], [None, width])[1])
-        load_tiles(sch, anchor, (rows, columns), ko, threads, SharedTile("shared", ALIGN_WORDS, 4))
+        load_tiles(sch, anchor, (rows, columns), ko, threads)
         sch.decompose_reduction(block, ko)
         if config.integer("buffers") > 1:
             fetch_ahead(sch, ko)
@@ -255,35 +255,19 @@ def share_depth(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV, split: int
     return partial
 
 
-@dataclass(frozen=True)
-class SharedTile:
-    """How operands lie in shared memory.
-
-    Attributes:
-        scope: TVM's name of the memory.
-        extra: elements added to each row of a tile, against bank conflicts.
-        vector: elements of a 16-byte load.
-    """
-
-    scope: str
-    extra: int
-    vector: int
-
-
 def load_tiles(
     sch: s_tir.Schedule,
     anchor: Anchor,
     stages: tuple[SBlockRV, SBlockRV],
     step: LoopRV,
     threads: list[tuple[str, int]],
-    tile: SharedTile,
 ) -> None:
     """Make the two gathers loads into shared memory at every ``step``."""
-    contiguous = vector_lengths(anchor, tile.vector)
+    contiguous = vector_lengths(anchor, VECTOR)
     for stage, along, inner, width in zip(
         stages, (anchor.geometry["rows"], anchor.geometry["columns"]), ("k", "n"), contiguous, strict=True
     ):
-        sch.set_scope(stage, 0, tile.scope)
+        sch.set_scope(stage, 0, "shared")
         if width > 1 and along == inner:
             _keep_together(sch, stage, width)
         sch.compute_at(stage, step, preserve_unit_loops=True)
@@ -292,7 +276,7 @@ def load_tiles(
             sch.reorder(loops[-1], loops[-2])
         fetch(sch, stage, 3 if width > 1 and along == inner else 2, threads, width)
         if inner == "k":
-            sch.storage_align(stage, 0, -2, 2 * tile.extra, tile.extra)
+            sch.storage_align(stage, 0, -2, 2 * ALIGN_WORDS, ALIGN_WORDS)
 
 
 def _keep_together(sch: s_tir.Schedule, stage: SBlockRV, width: int) -> None:

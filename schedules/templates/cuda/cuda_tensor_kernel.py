@@ -1,7 +1,7 @@
 """The kernel of ``cuda_tensor``, written by hand: copies that run ahead, permuted tiles, ``ldmatrix`` and ``mma.sync``.
 
 A *piece* is 16 bytes of a row of a tile. Piece c of row r lies at c ^ f(r), so that the eight rows of a matrix that
-``ldmatrix`` loads, and the pieces that eight threads copy, lie in different banks (``SharedTile``).
+``ldmatrix`` loads, and the pieces that eight threads copy, lie in different banks (``PermutedTile``).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TensorTile:
 
 
 @dataclass(frozen=True)
-class SharedTile:
+class PermutedTile:
     """An operand's tile in shared memory.
 
     Attributes:
@@ -243,9 +243,9 @@ class _Kernel:
         self._steps = math.ceil(math.ceil(self._k / tile.k) / tile.split)
         size, turned = kind.bytes, not parts.columns.contiguous or kind.sums == "int32"
         self._turned = turned  # columns lie in shared memory as (n, k)
-        self._rows = SharedTile(tile.m, tile.k, size)
+        self._rows = PermutedTile(tile.m, tile.k, size)
         self._columns = (
-            SharedTile(tile.n, tile.k, size) if turned else SharedTile(tile.k, tile.n, size, single=kind.words)
+            PermutedTile(tile.n, tile.k, size) if turned else PermutedTile(tile.k, tile.n, size, single=kind.words)
         )
         self._stage = self._rows.elements + self._columns.elements
         self._mt, self._nt = tile.m // tile.warps_m // ROWS, tile.n // tile.warps_n // COLUMNS
@@ -303,7 +303,7 @@ class _Kernel:
         ]
 
     def _fetch_tile(
-        self, gather: Gather, tile: SharedTile, begin: tuple[Index, Index, Index], base: Index, turned: bool
+        self, gather: Gather, tile: PermutedTile, begin: tuple[Index, Index, Index], base: Index, turned: bool
     ) -> tirx.Stmt:
         """Copy a tile by all threads; neighbours in memory are neighbouring threads'.
 

@@ -1,11 +1,11 @@
 // Runs the CUDA source that TVM writes on a CPU: one block at a time, one fiber per thread.
 //
-// A fiber runs until it reaches a barrier; the next one runs then. So a missing __syncthreads shows: a thread gets far
-// ahead of those whose data it reads. Shared memory is static and filled with NaN before every block, global memory is
-// whatever the caller gives. An asynchronous copy is done when its thread waits for it, so that a missing wait shows as
-// well. Warp shuffles, ldmatrix and mma.sync meet at a barrier of their warp and exchange registers there, by the
-// layouts of the PTX ISA. Accesses to shared memory by inline assembly are checked for alignment, and the banks that
-// each access of a warp meets in are counted.
+// A fiber runs until it reaches a barrier; the next one runs then, and a warp goes on alone until it waits for the
+// block. So a missing __syncthreads shows: a thread gets far ahead of those whose data it reads. Shared memory is static
+// and filled with NaN before every block, global memory is whatever the caller gives. An asynchronous copy is done when
+// its thread waits for it, so that a missing wait shows as well. Warp shuffles, ldmatrix and mma.sync meet at a barrier
+// of their warp and exchange registers there, by the layouts of the PTX ISA. Accesses to shared memory by inline assembly
+// are checked for alignment, and the banks in which threads of a warp meet are counted.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -125,9 +125,13 @@ static void run_block(bool backwards) {
       threadIdx = threads[i].index;
       swapcontext(&scheduler, &threads[i].context);
     }
-    bool warps = false;
-    for (int low = 0; low < count; low += 32) warps |= resume(AT_WARP, low, std::min(low + 32, count));
-    if (!warps && !resume(AT_BLOCK, 0, count)) break;
+    // One warp goes on until it waits for the block: it is far ahead of the others then.
+    bool warp = false;
+    for (int j = 0; j < count && !warp; j += 32) {
+      int low = backwards ? (count - 1) / 32 * 32 - j : j;
+      warp = resume(AT_WARP, low, std::min(low + 32, count));
+    }
+    if (!warp && !resume(AT_BLOCK, 0, count)) break;
   }
   count_ways();
 }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.backends.cuda.cubin import inspect, opcodes, tensor_share
 from autotune.backends.cuda.nvrtc import compile_cuda
-from autotune.backends.cuda.source import cuda_program
+from autotune.backends.cuda.source import CudaProgram, cuda_program
 from schedules.lower import claim, lower
 from schedules.target import Target
-from schedules.templates.cuda.cuda_tensor_kernel import SharedTile
+from schedules.templates.cuda.cuda_tensor_kernel import PermutedTile
 from tests.schedules_tests.programs import Case
+from tests.schedules_tests.templates_tests.cuda_tests import emulator
 from tests.schedules_tests.templates_tests.cuda_tests.cases import TENSOR, half_dense, half_product
 from tests.schedules_tests.templates_tests.cuda_tests.tensor_checks import check_tensor
 
@@ -49,9 +52,31 @@ def test_the_first_guess_spills_nothing_and_multiplies_most(kind: str, arch: str
 @pytest.mark.parametrize("width", [32, 64, 128, 256, 512])
 def test_a_permuted_tile_keeps_every_element(size: int, width: int) -> None:
     for single in (False, True):
-        tile = SharedTile(16, width // size, size, single)
+        tile = PermutedTile(16, width // size, size, single)
         places = {int(tile.at(row, column)) for row in range(tile.rows) for column in range(tile.width)}
         assert places == set(range(tile.elements))
+
+
+@pytest.mark.parametrize("missing", ["tune_wait_1();", "__syncthreads();"])
+def test_a_missing_wait_or_barrier_is_found(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(case for case in TENSOR if case.name == "float16_conv_3x3")
+    space = claim(case.func, TARGET).space
+    config = next(
+        space.config(row)
+        for row in space.rows
+        if (space.config(row).integer("stages"), space.config(row).integer("wm"), space.config(row).integer("tk"))
+        == (3, 2, 16)
+    )
+    check_tensor(case, config, TARGET)
+    real = emulator.cuda_program
+    monkeypatch.setattr(emulator, "cuda_program", lambda *given: _without(real(*given), missing))
+    with pytest.raises(AssertionError, match="Not equal"):
+        check_tensor(case, config, TARGET)
+
+
+def _without(program: CudaProgram, text: str) -> CudaProgram:
+    assert text in program.source
+    return replace(program, source=program.source.replace(text, ""))
 
 
 def test_few_outputs_are_left_to_others() -> None:

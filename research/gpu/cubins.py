@@ -132,15 +132,27 @@ def load(artifact: Path) -> int:
     return int(done.stdout)
 
 
-def machine_code(library: Path) -> Iterator[tuple[Kernel, float]]:
-    """Every device function in the cubins that a library embeds, and its ``tensor_share``."""
+def cubins_of(library: Path) -> Iterator[bytes]:
+    """What a library embeds from every ELF file on, some of which are cubins."""
     data = library.read_bytes()
     at = data.find(ELF, 1)  # at 0 it is the library's own
     while at >= 0:
-        with suppress(ArtifactError):  # an ELF of another kind
-            shares = {name: tensor_share(codes) for name, codes in opcodes(data[at:]).items()}
-            yield from ((kernel, shares[name]) for name, kernel in inspect(data[at:]).items())
+        yield data[at:]
         at = data.find(ELF, at + 1)
+
+
+def machine_code(library: Path) -> Iterator[Kernel]:
+    """Every device function in the cubins that a library embeds, whatever its manifest says."""
+    for cubin in cubins_of(library):
+        with suppress(ArtifactError):  # an ELF of another kind
+            yield from inspect(cubin).values()
+
+
+def tensor_shares(library: Path) -> Iterator[float]:
+    """``tensor_share`` of every device function that has tensor cores' instructions."""
+    for cubin in cubins_of(library):
+        with suppress(ArtifactError):
+            yield from filter(None, map(tensor_share, opcodes(cubin).values()))
 
 
 def row(model: str, arch: str, folder: Path, precision: str) -> Row:
@@ -152,8 +164,7 @@ def row(model: str, arch: str, folder: Path, precision: str) -> Row:
     except ArtifactError as error:
         return Row(model, arch, error=str(error))
     artifact = read_artifact(path)
-    found = list(machine_code(artifact.library))
-    code = [kernel for kernel, _ in found]
+    code = list(machine_code(artifact.library))
     return Row(
         model,
         arch,
@@ -164,7 +175,7 @@ def row(model: str, arch: str, folder: Path, precision: str) -> Row:
         sum(kernel.local_bytes > 0 for kernel in code),
         max((kernel.registers for kernel in code), default=0),
         loaded,
-        min((share for _, share in found if share), default=0.0),
+        min(tensor_shares(artifact.library), default=0.0),
         time.perf_counter() - began,
     )
 

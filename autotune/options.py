@@ -36,14 +36,19 @@ threads of its own; or both, with kernels for either."""
 SHORT_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 """Precisions of 16 bits → TVM's names of their types."""
 
+TF32 = "tf32"
+"""The precision of fp32 operands that tensor cores round to 11 bits where they multiply them."""
+
+SHORTS = (*SHORT_TYPES, TF32)
+
 
 @dataclass(frozen=True)
 class Precision:
-    """Which products of a model (convolutions, products of matrices) multiply operands of 16 bits; their sums are fp32.
+    """Which products of a model (convolutions, products of matrices) multiply shorter operands; their sums are fp32.
 
     Attributes:
         products: numbers of those that do, in the order of the imported graph; None: all of them.
-        short: what they multiply, a key of ``SHORT_TYPES``.
+        short: what they multiply, one of ``SHORTS``.
     """
 
     products: frozenset[int] | None = frozenset()
@@ -51,8 +56,8 @@ class Precision:
 
     @property
     def dtype(self) -> str:
-        """TVM's name of the operands' type."""
-        return SHORT_TYPES[self.short]
+        """TVM's name of the operands' type; ``tf32``, which lies in memory as float32, has none and is its own."""
+        return SHORT_TYPES.get(self.short, self.short)
 
     def __contains__(self, number: int) -> bool:
         return self.products is None or number in self.products
@@ -72,13 +77,13 @@ class Precision:
         """
         kind, _, numbers = text.partition(":")
         parts = numbers.split(",") if numbers else []
-        if kind in SHORT_TYPES and all(part.isdecimal() for part in parts):
+        if kind in SHORTS and all(part.isdecimal() for part in parts):
             return Precision(frozenset(map(int, parts)) if parts else None, kind)
         if text != "fp32":
-            near = did_you_mean(text, ("fp32", *SHORT_TYPES, AUTO))
+            near = did_you_mean(text, ("fp32", *SHORTS, AUTO))
             raise UsageError(
-                f"--precision {text}: unknown; {near}choose fp32, bf16, fp16, auto, or bf16: and numbers of products, "
-                "such as bf16:0,3,4"
+                f"--precision {text}: unknown; {near}choose fp32, bf16, fp16, tf32, auto, or bf16: and numbers of "
+                "products, such as bf16:0,3,4"
             )
         return Precision()
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from schedules.vocabulary.errors import UsageError
 
+TENSOR_CORES = "cuda_tensor"
+"""Name of the template whose products run on a GPU's tensor cores."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -37,6 +40,12 @@ class Task:
     bytes: int
     weight: int = 1
     numbers: tuple[float, ...] = ()
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Parameter dtypes as they are multiplied: tensor cores round float32 to ``tf32``."""
+        words = self.template == TENSOR_CORES
+        return tuple("tf32" if words and dtype == "float32" else dtype for dtype in self.dtypes)
 
     def __post_init__(self) -> None:
         if not self.key or len(self.shapes) != len(self.dtypes) or self.weight < 1 or self.flop < 0 or self.bytes < 0:

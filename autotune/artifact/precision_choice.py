@@ -12,7 +12,7 @@ from schedules.task import Task
 PRECISION_CHOICE = "precision_choice"
 """Field of an artifact's provenance."""
 
-SHORT_OPERANDS = {"bf16": ("bfloat16",), "fp16": ("float16",), "int8": ("int8", "uint8")}
+SHORT_OPERANDS = {"bf16": ("bfloat16",), "fp16": ("float16",), "int8": ("int8", "uint8"), "tf32": ("tf32",)}
 """Precision of a product → types of its operands."""
 
 OPERANDS = 2
@@ -26,7 +26,7 @@ class ProductChoice:
     Attributes:
         number: as ``options.Precision`` numbers it.
         kernel: key of the artifact's task that holds it.
-        precision: ``fp32`` or ``bf16``.
+        precision: ``fp32``, ``bf16`` or ``tf32``.
         fp32_s, bf16_s: seconds of its kernel in either, as measured while they were tuned.
         error: of the model's outputs where this product alone computes in bf16, as a share of their root mean square;
             None where it was not needed.
@@ -71,8 +71,9 @@ class PrecisionChoice:
         """In one line for people."""
         if self.reason or self.error is None or self.bound is None:
             return f"precision {self.precision}: {self.reason}"
-        short = sum(product.precision == "bf16" for product in self.products)
-        what = f"{short} of {len(self.products)} products in bf16" if self.products else self.precision
+        short = [product.precision for product in self.products if product.precision != "fp32"]
+        kind = short[0] if short else "bf16"
+        what = f"{len(short)} of {len(self.products)} products in {kind}" if self.products else self.precision
         error = f"error {self.error:.2g} of the outputs' root mean square"
         return f"precision: {what}, {error}, at most {self.bound:.2g} ({self.bound_of})"
 
@@ -86,9 +87,9 @@ class PrecisionChoice:
 
 
 def precision_of(task: Task) -> str:
-    """``bf16`` or ``int8`` where two operands are, else ``fp32``: also of kernels that quantise what they read."""
+    """The precision of ``SHORT_OPERANDS`` that two operands have, else ``fp32``: also of kernels that quantise."""
     for precision, kinds in SHORT_OPERANDS.items():
-        if sum(dtype in kinds for dtype in task.dtypes[:-1]) >= OPERANDS:
+        if sum(dtype in kinds for dtype in task.operands[:-1]) >= OPERANDS:
             return precision
     return "fp32"
 

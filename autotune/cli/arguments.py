@@ -116,8 +116,8 @@ ArtifactFolder = Annotated[Path, typer.Argument(metavar="ARTIFACT", help=ARTIFAC
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="fp32|bf16|fp16|auto|bf16:NUMBERS",
-        help="Operands of convolutions and matrix products: fp32, bf16, or fp16 (GPUs only), with sums in fp32. auto "
+        metavar="fp32|bf16|fp16|tf32|auto|bf16:NUMBERS",
+        help="Operands of convolutions and matrix products: fp32, bf16, or on GPUs fp16 and tf32; sums are fp32. auto "
         "takes the faster of fp32 and bf16 within --accuracy. bf16:0,3 takes bf16 for the products with these numbers.",
         rich_help_panel="Precision",
     ),

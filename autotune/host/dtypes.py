@@ -27,6 +27,15 @@ def as_words(array: NDArray[Any]) -> NDArray[Any]:
     return array.view(word(array.dtype)) if array.dtype.isbuiltin != 1 else array
 
 
+def rounded(array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return float32 numbers rounded to ``dtype``: a type's name, or ``tf32``, whose halves are rounded away from 0."""
+    if dtype != "tf32":
+        return array.astype(numpy_type(dtype)).astype(array.dtype)
+    words = array.astype(np.float32).view(np.uint32)
+    kept = np.where(np.isfinite(array), (words + np.uint32(0x1000)) & np.uint32(0xFFFFE000), words)
+    return kept.view(np.float32)
+
+
 def is_short_float(dtype: np.dtype[Any]) -> bool:
     """Whether ``dtype`` is one of the floating point extension types."""
     return dtype.isbuiltin != 1 and "float" in dtype.name

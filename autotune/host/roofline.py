@@ -90,7 +90,9 @@ class Roofline:
         memory_gb_s: bytes read of ``memory_bytes``, from memory or, where it holds as much, from L3, in 1e9 per second.
         l2_gb_s: bytes read from L2, likewise.
         l2_bytes: L2 caches of all threads together.
-        bf16_gflops, int8_gops: multiply-adds of dot products, likewise; 0 where they were not measured.
+        bf16_gflops, int8_gops: multiply-adds of dot products, likewise; 0 where they were not measured. float16 is as
+            fast as bf16.
+        tf32_gflops: those of float32 operands that tensor cores round.
     """
 
     gflops: float
@@ -99,10 +101,12 @@ class Roofline:
     l2_bytes: int
     bf16_gflops: float = 0.0
     int8_gops: float = 0.0
+    tf32_gflops: float = 0.0
 
     def peak(self, dtypes: Sequence[str]) -> float:
         """The most operations, in 1e9 per second, of a kernel whose parameters have these types."""
-        fastest = self.gflops
+        short = {"tf32": self.tf32_gflops, "float16": self.bf16_gflops}
+        fastest = max(self.gflops, *(peak for dtype, peak in short.items() if list(dtypes).count(dtype) > 1), 0.0)
         for form, measured in ((U8S8, self.int8_gops), (S8S8, self.int8_gops), (BF16, self.bf16_gflops)):
             # Weights in bytes and their scales, between float32 activations and sums, may meet activations in int8.
             packed = form is U8S8 and {"uint8", "int8"} & set(dtypes) and list(dtypes).count("float32") > 2

@@ -25,7 +25,7 @@ from autotune.importer.images.volumes import volumes_as_images
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.layouts.precision import assign_types, mean_in_long, products
+from autotune.importer.layouts.precision import assign_types, chosen_products, mean_in_long, products
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.small_chains import small_chains_apart
 from autotune.importer.layouts.stored_bytes import store_bytes
@@ -33,6 +33,7 @@ from autotune.importer.layouts.tensor_layouts import elementwise_as_said
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
 from autotune.importer.rewriting.relax_values import bindings_of, operator_name
 from autotune.interface import TensorSpec
+from autotune.options import TF32
 from schedules.lower import NUMBERS, normalise, operations, program_of, task_key, template_name
 from schedules.target import Target
 from schedules.task import Task
@@ -83,7 +84,8 @@ def choose_types(draft: KernelDraft) -> None:
 def choose_layouts(draft: KernelDraft) -> None:
     """Give every tensor a layout, and pack weights."""
     last = draft.templates.channels_last
-    layouts = ChannelsLast() if last else _blocked(draft.model, draft.module, draft.target)
+    rounded = chosen_products(draft.module, draft.precision) if draft.precision.short == TF32 else ()
+    layouts = ChannelsLast(rounded) if last else _blocked(draft.model, draft.module, draft.target)
     draft.module, draft.weights = assign_layouts(draft.module, layouts)
 
 

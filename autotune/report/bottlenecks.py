@@ -103,7 +103,7 @@ def _limit(row: Row, roofline: Roofline | None) -> str:
         beyond = "more than was measured: its data lay in a nearer cache"
         return f"{rate}, {beyond if row.bound_share is None else f'{row.bound_share:.0%} of its bound'}"
     counted = f", {row.algorithm} needing fewer operations" if row.algorithm.startswith("Winograd") else ""
-    rate = f"arithmetic: {row.gflops:.0f} of {roofline.peak(row.task.dtypes):.0f} GFLOPS{counted}"
+    rate = f"arithmetic: {row.gflops:.0f} of {roofline.peak(row.task.operands):.0f} GFLOPS{counted}"
     if row.bound_share is None:
         return f"{rate}, more than was measured of this machine, which was busy then: its bound is not known"
     return (

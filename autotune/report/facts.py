@@ -188,7 +188,7 @@ def _row(artifact: Artifact, task: Task, runs: Sequence[Run], roofline: Roofline
     if history is not None:
         bound_s = history.bound_s
     elif roofline is not None:
-        bound_s = roofline.bound_s(task.flop, task.bytes, task.dtypes)
+        bound_s = roofline.bound_s(task.flop, task.bytes, task.operands)
     latency_s = choice.latency_s
     disproved = latency_s is not None and latency_s < DISPROVED * bound_s
     return Row(
@@ -198,7 +198,7 @@ def _row(artifact: Artifact, task: Task, runs: Sequence[Run], roofline: Roofline
         latency_s,
         task.weight * (latency_s or 0.0) / total if total else 0.0,
         None if not bound_s or disproved else bound_s,
-        None if roofline is None else roofline.bound_s(0, task.bytes) >= task.flop / roofline.peak(task.dtypes) / 1e9,
+        None if roofline is None else roofline.bound_s(0, task.bytes) >= task.flop / roofline.peak(task.operands) / 1e9,
         history.untuned_s if history else None,
         len(trials),
         trials.count(None),

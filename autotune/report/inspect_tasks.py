@@ -127,7 +127,7 @@ def report_tasks(model_path: Path, options: Options) -> ModelReport:
             best = log.best(key, space) if space.knobs else None
             missing = log.explain_miss(key) if space.knobs and best is None else ""
             count = log.counts(task.key).get(key)
-            bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes, task.dtypes)
+            bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes, task.operands)
             near = reuse.near(task, key).told() if missing else ""
             trials = count.total if count else 0
             reports.append(TaskReport(task, bound_s, bool(space.knobs), trials, best, missing, near))

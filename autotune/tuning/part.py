@@ -62,6 +62,11 @@ def has_bf16(target: Target) -> bool:
     return template_set(target).half_native or bool(BF16_FEATURES & features_of(target))
 
 
+def has_tf32(target: Target) -> bool:
+    """Whether ``target`` has instructions that round float32 operands to TF32, as tensor cores do."""
+    return template_set(target).half_native
+
+
 @dataclass(frozen=True)
 class Machine:
     """Where a part is measured and what is open for it.

@@ -193,7 +193,7 @@ def _open_jobs(request: SearchRequest, roofline: Roofline) -> tuple[dict[str, Jo
         if space.knobs:
             text = program.programs[task.key]
             log.add_workload(task.key, text)
-            bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes, task.dtypes)
+            bound_s = roofline.bound_s(int(task.flop / space.saving), task.bytes, task.operands)
             kernels[task.key] = KernelTask(task, text, record_key(task, space, target), space, bound_s)
     known = {key: list(log.records(kernel.key, kernel.space)) for key, kernel in kernels.items()}
     counted = (records for key, records in known.items() if key not in options.elsewhere)

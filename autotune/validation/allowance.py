@@ -54,24 +54,24 @@ class Allowance:
         exact: every output in 64 bits, or the reference's where ``reason`` is given.
         samples: every output, in each of several other ways; shapes as in ``exact``.
         reason: why the model was not computed in 64 bits; empty if it was.
-        short: whether the samples are of operands that were rounded to bf16; ``exact`` is the reference's then.
+        short: the precision that operands of the samples were rounded to; ``exact`` is the reference's then.
     """
 
     exact: Sequence[Array]
     samples: Sequence[Sequence[Array]]
     reason: str = ""
-    short: bool = False
+    short: str = ""
 
     @property
     def bound(self) -> str:
-        """``fp64``, ``spread`` where there is no result in 64 bits, or ``bf16`` for operands that are rounded to it."""
-        return "bf16" if self.short else "spread" if self.reason else "fp64"
+        """``fp64``, ``spread`` where there is no result in 64 bits, or the precision that operands are rounded to."""
+        return self.short or ("spread" if self.reason else "fp64")
 
     def words(self, reference: str) -> str:
         """What is allowed besides t, for people; ``reference`` is the engine's name."""
         largest = max((_errors(*pair).largest for sample in self.samples for pair in self._pairs(sample)), default=0.0)
         if self.short:
-            distance = f"that operands rounded to bf16 make in {reference}, {largest:.2g}"
+            distance = f"that operands rounded to {self.short} make in {reference}, {largest:.2g}"
         elif self.reason:
             way = "without its optimiser on one thread" if len(self.samples) == 1 else "without rounded activations"
             distance = f"between {reference} as it is and {way}, {largest:.2g} (not in 64 bits: {self.reason})"

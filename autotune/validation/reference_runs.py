@@ -160,7 +160,7 @@ class Reference:
     def allowance(self, feed: Arrays, precision: str = str(FP32)) -> Allowance | None:
         """What the model's own arithmetic is worth on these inputs; None without ONNX Runtime.
 
-        Of an artifact in bf16: what the rounding of its products' operands is worth (``short_operands``).
+        Of an artifact in a shorter precision: what rounding its products' operands is worth (``short_operands``).
 
         The model is run without ONNX Runtime's optimiser and on one thread, and widened to 64 bits; one that quantises,
         also with noise before its quantisers; one of 16-bit floats, also rounded to them after every operator. Where it
@@ -186,7 +186,7 @@ class Reference:
             return Allowance(_run(free, feed), (theirs, plain), str(error))
 
     def _short(self, feed: Arrays, theirs: list[NDArray[Any]], precision: str) -> Allowance:
-        """What operands of bf16 cost, in the operators that the importer sees; in the model's own where those have no
+        """What shorter operands cost, in the operators that the importer sees; in the model's own where those have no
         kernel in ONNX Runtime.
         """
         chosen = Precision.parse(precision)
@@ -196,7 +196,7 @@ class Reference:
         except (ThirdPartyError, ModelError):
             with third_party():
                 samples = [_run(each, feed) for each in _rounded(self._model, chosen)]
-        return Allowance(theirs, samples, short=True)
+        return Allowance(theirs, samples, short=chosen.short)
 
     def _widened(self, feed: Arrays) -> list[list[NDArray[Any]]]:
         """The outputs in 64 bits: exact, with noise where the model quantises, rounded where it has 16-bit floats.

@@ -1,6 +1,7 @@
-"""A model whose products read rounded operands: what 16 bits must cost, computed by ONNX Runtime in fp32.
+"""A model whose products read rounded operands: what shorter operands must cost, computed by ONNX Runtime in fp32.
 
 Before every chosen Conv, MatMul and Gemm its two operands go through bf16 or fp16 and back; weights are rounded here.
+TF32 is no type of ONNX. Veltkamp's way rounds to its 11 bits: x·(2¹³ + 1) − (x·(2¹³ + 1) − x) in fp32.
 Two right programs differ in who else reads a rounded tensor: a product alone, or all that read the tensor, as where it
 lies in memory as 16 bits. Both are made.
 """
@@ -10,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from autotune.host.dtypes import numpy_type
+from autotune.host.dtypes import rounded
 from autotune.importer.onnx_model.light_model import LightModel, light, placeholder
-from autotune.options import Precision
+from autotune.options import TF32, Precision
+
+TF32_FACTOR, TF32_NAME = 2**13 + 1, "tune/tf32"
 
 PRODUCTS = ("Conv", "MatMul", "Gemm")
 
@@ -27,7 +31,7 @@ def product_nodes(model: onnx.ModelProto) -> list[NodeProto]:
 
 
 class ShortOperands:
-    """Models like a given one with the operands of some products rounded to 16 bits. Every weight is rounded once.
+    """Models like a given one with the operands of some products rounded. Every weight is rounded once.
 
     Args:
         model: simplified, in fp32; it is not changed.
@@ -70,23 +74,34 @@ class ShortOperands:
         if name not in self._rounded:
             given = self._light.weights.get(weight.name)
             array = numpy_helper.to_array(weight) if given is None else given
-            short = array.astype(numpy_type(dtype)).astype(array.dtype)
+            short = rounded(array, dtype)
             if given is not None:
                 self._large[name] = short
             self._rounded[name] = numpy_helper.from_array(short, name) if given is None else placeholder(name, weight)
         return self._rounded[name]
 
 
+def _cast(name: str, to: str, dtype: str) -> list[NodeProto]:
+    """Return the nodes that round ``name`` to ``dtype``."""
+    short = f"{name}/short"
+    if dtype != TF32:
+        kind = TensorProto.DataType.Value(dtype.upper())
+        return [
+            helper.make_node("Cast", [name], [short], to=kind),
+            helper.make_node("Cast", [short], [to], to=TensorProto.FLOAT),
+        ]
+    return [
+        helper.make_node("Mul", [name, TF32_NAME], [short]),
+        helper.make_node("Sub", [short, name], [f"{short}/rest"]),
+        helper.make_node("Sub", [short, f"{short}/rest"], [to]),
+    ]
+
+
 def _insert_casts(graph: onnx.GraphProto, names: Collection[str], rounded: dict[str, str], dtype: str) -> None:
     """Put the rounding of every tensor of ``names`` behind the node that makes it, or first for inputs."""
-    kind = TensorProto.DataType.Value(dtype.upper())
-    casts = {
-        name: [
-            helper.make_node("Cast", [name], [f"{name}/short"], to=kind),
-            helper.make_node("Cast", [f"{name}/short"], [rounded[name]], to=TensorProto.FLOAT),
-        ]
-        for name in names
-    }
+    if dtype == TF32:
+        graph.initializer.append(numpy_helper.from_array(np.array(TF32_FACTOR, np.float32), TF32_NAME))
+    casts = {name: _cast(name, rounded[name], dtype) for name in names}
     inputs = [cast for value in graph.input for cast in casts.get(value.name, [])]
     nodes = [*inputs]
     for node in graph.node:

@@ -166,9 +166,8 @@ def race(engines: dict[str, Run]) -> dict[str, float]:
 
 
 def measure(name: str, budget: str, out: Path, peers: Sequence[str], precision: str = "fp32") -> dict[str, Any]:
-    """A row of the table; with ``tf32`` ours compute in fp32, since they know no other precision of 32 bits."""
-    own = "fp32" if precision == "tf32" else precision
-    tuned = tune(name, budget, out, "--target", "cuda", "--precision", own)
+    """A row of the table, all engines in one precision."""
+    tuned = tune(name, budget, out, "--target", "cuda", "--precision", precision)
     row: dict[str, Any] = {"model": name, "precision": precision, "tuned": tuned}
     if "error" in row["tuned"]:
         return row

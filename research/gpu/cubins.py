@@ -1,4 +1,4 @@
-"""``python -m research.gpu.cubins [MODEL…] [--arch sm_90]``: what can be shown of GPU kernels without a GPU.
+"""``python -m research.gpu.cubins [MODEL…] [--arch sm_90] [--precision tf32]``: GPU kernels, inspected without a GPU.
 
 Every model is built with ``tune run --no-device`` from the templates' own guesses, for every architecture, and then
 
@@ -6,6 +6,7 @@ Every model is built with ``tune run --no-device`` from the templates' own guess
     arch         every piece of machine code in the library is for the architecture that was asked for
     local        how many kernels use local memory: registers that were spilled, or arrays that are indexed
     unmatched    kernels that no template claims, so that they run untuned
+    tensor       least share of tensor cores' instructions in the loop of a kernel that has any
 
 One line per model and architecture; the exit code is 1 if one does not build, load, or match its architecture, or has a
 kernel with local memory. Nothing is run: this says nothing about results or speed.
@@ -26,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from autotune.artifact.directory import read_artifact
-from autotune.backends.cuda.cubin import Kernel, inspect
+from autotune.backends.cuda.cubin import Kernel, inspect, opcodes, tensor_share
 from autotune.backends.cuda.stub import has_driver, make_stub
 from schedules.lower import BASELINE
 from schedules.vocabulary.errors import ArtifactError
@@ -62,6 +63,7 @@ class Row:
         local: device functions with local memory.
         registers: of the function that needs most.
         loaded: kernels found in the library by a fresh process.
+        tensor: least share of tensor cores' instructions in the loop of a function that has any; 0 if none has.
         error: why there is nothing else, if something failed.
     """
 
@@ -74,6 +76,7 @@ class Row:
     local: int = 0
     registers: int = 0
     loaded: int = 0
+    tensor: float = 0.0
     seconds: float = 0.0
     error: str = ""
 
@@ -86,16 +89,17 @@ class Row:
         head = f"{self.model:14} {self.arch}"
         if self.error:
             return f"{head}  FAILED: {self.error}"
+        verdict = "ok" if self.passed else "WRONG"
         return (
             f"{head}  {self.tasks:4} {self.functions:9} {'+'.join(self.archs):>6} {self.loaded:6} {self.local:5}"
-            f" {self.registers:9} {self.unmatched:9} {self.seconds:7.0f}  {'ok' if self.passed else 'WRONG'}"
+            f" {self.registers:9} {self.unmatched:9} {self.tensor:6.2f} {self.seconds:7.0f}  {verdict}"
         )
 
 
-HEAD = "model          arch   tasks functions   code loaded local registers unmatched seconds"
+HEAD = "model          arch   tasks functions   code loaded local registers unmatched tensor seconds"
 
 
-def build(model: Path, arch: str, folder: Path) -> Path:
+def build(model: Path, arch: str, folder: Path, precision: str) -> Path:
     """The artifact that ``tune run --no-device`` makes.
 
     Raises:
@@ -104,7 +108,7 @@ def build(model: Path, arch: str, folder: Path) -> Path:
     out = folder / f"{model.stem}-{arch}.tuned"
     target = json.dumps({"kind": "cuda", "arch": arch})
     options = ["--target", target, "--no-device", "--out", str(out), "--log", str(folder / "log.db"), "--quiet"]
-    command = [sys.executable, "-m", "autotune", "run", str(model), *options]
+    command = [sys.executable, "-m", "autotune", "run", str(model), "--precision", precision, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ArtifactError(done.stderr.strip()[-300:])
@@ -128,21 +132,34 @@ def load(artifact: Path) -> int:
     return int(done.stdout)
 
 
-def machine_code(library: Path) -> Iterator[Kernel]:
-    """Every device function in the cubins that a library embeds, whatever its manifest says."""
+def cubins_of(library: Path) -> Iterator[bytes]:
+    """What a library embeds from every ELF file on, some of which are cubins."""
     data = library.read_bytes()
     at = data.find(ELF, 1)  # at 0 it is the library's own
     while at >= 0:
-        with suppress(ArtifactError):  # an ELF of another kind
-            yield from inspect(data[at:]).values()
+        yield data[at:]
         at = data.find(ELF, at + 1)
 
 
-def row(model: str, arch: str, folder: Path) -> Row:
+def machine_code(library: Path) -> Iterator[Kernel]:
+    """Every device function in the cubins that a library embeds, whatever its manifest says."""
+    for cubin in cubins_of(library):
+        with suppress(ArtifactError):  # an ELF of another kind
+            yield from inspect(cubin).values()
+
+
+def tensor_shares(library: Path) -> Iterator[float]:
+    """``tensor_share`` of every device function that has tensor cores' instructions."""
+    for cubin in cubins_of(library):
+        with suppress(ArtifactError):
+            yield from filter(None, map(tensor_share, opcodes(cubin).values()))
+
+
+def row(model: str, arch: str, folder: Path, precision: str) -> Row:
     """Build one model for one architecture and look at what came out."""
     began = time.perf_counter()
     try:
-        path = build(cached(model), arch, folder)
+        path = build(cached(model), arch, folder, precision)
         loaded = load(path)
     except ArtifactError as error:
         return Row(model, arch, error=str(error))
@@ -158,6 +175,7 @@ def row(model: str, arch: str, folder: Path) -> Row:
         sum(kernel.local_bytes > 0 for kernel in code),
         max((kernel.registers for kernel in code), default=0),
         loaded,
+        min(tensor_shares(artifact.library), default=0.0),
         time.perf_counter() - began,
     )
 
@@ -167,6 +185,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m research.gpu.cubins", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--arch", action="append", help="may be repeated; default sm_80 and sm_90")
+    parser.add_argument("--precision", default="fp32", help="as of tune run")
     parser.add_argument("--out", type=Path, default=Path("build/cubins"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -174,7 +193,7 @@ def main() -> int:
     rows = []
     for model in arguments.models:
         for arch in arguments.arch or ARCHS:
-            rows.append(row(model, arch, arguments.out))
+            rows.append(row(model, arch, arguments.out, arguments.precision))
             print(rows[-1], flush=True)
             (arguments.out / "cubins.json").write_text(json.dumps([asdict(each) for each in rows], indent=1))
     print(f"{sum(each.passed for each in rows)} of {len(rows)} passed")

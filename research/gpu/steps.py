@@ -60,13 +60,16 @@ STEPS = (
         Step(f"placed-{model}", 100, ("-m", "research.gpu.placed", model), "placed 1.2 times as fast as either alone")
         for model in ("wide_deep", "siamese_lstm")
     ),
-    *(_bench(model, "fp16") for model in ("resnet50", "encoder", "resnet50_b8", "encoder_b8")),
+    *(
+        _bench(model, precision)
+        for precision in ("fp16", "tf32")
+        for model in ("resnet50", "encoder", "resnet50_b8", "encoder_b8")
+    ),
     Step("streamed", 60, ("-m", "research.gpu.streamed", "vgg19"), "slow-down of streaming predicted within 10 %"),
     *(
         Step(f"space-{name}", 66, ("-m", "research.gpu.spaces", name), "150 configs recorded, failures included")
-        for name in ("conv3x3", "dense", "dense-fp16")
+        for name in ("conv3x3-fp16", "dense-fp16", "dense-tf32")
     ),
-    *(_bench(model, "tf32") for model in ("resnet50", "encoder", "resnet50_b8", "encoder_b8")),
 )
 """The steps, the most valuable first."""
 

@@ -14,6 +14,8 @@ from schedules.vocabulary.errors import UsageError
         ("bf16:3,0", frozenset({0, 3})),
         ("fp16", None),
         ("fp16:7", frozenset({7})),
+        ("tf32", None),
+        ("tf32:1", frozenset({1})),
     ],
 )
 def test_a_precision_is_read_as_it_is_written(text, products):
@@ -28,7 +30,7 @@ def test_products_are_asked_by_number():
     assert (3 in Precision.parse("bf16:3"), 4 in Precision.parse("bf16:3")) == (True, False)
 
 
-@pytest.mark.parametrize("text", ["", "bf61", "tf32", "bf16:a", "bf16:1,,2", "bf16:-1", "fp32:0"])
+@pytest.mark.parametrize("text", ["", "bf61", "tf23", "bf16:a", "bf16:1,,2", "bf16:-1", "fp32:0"])
 def test_other_precisions_are_refused(text):
     with pytest.raises(UsageError, match="fp32, bf16"):
         Options(precision=text)

@@ -19,7 +19,7 @@ from autotune.backends.executor import Executor, LiveCase
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.graph.steps import LiveRows
 from autotune.host.machine import missing_features, read_host, runs_here, session_cpus
-from autotune.options import Options
+from autotune.options import TF32, Options
 from autotune.versions import check_versions
 from schedules.config import Config
 from schedules.processors import levels_of
@@ -54,9 +54,10 @@ class CpuBackend:
                 f"kernels for {options.target.mcpu or options.target.isa} cannot run on this machine; give --no-device "
                 "to build without measuring"
             )
-        if options.precision.startswith("fp16"):
+        if options.precision.startswith(("fp16", TF32)):
+            operands = "TF32" if options.precision.startswith(TF32) else "float16"
             raise UsageError(
-                f"--precision {options.precision}: CPU kernels have no products of float16; choose bf16 or "
+                f"--precision {options.precision}: CPU kernels have no products of {operands}; choose bf16 or "
                 "--target cuda"
             )
 

@@ -18,6 +18,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from schedules.vocabulary.errors import ArtifactError
 
 MAGIC = b"\x7fELF"
@@ -68,14 +71,18 @@ class _Section:
     size: int
 
 
+def _check(cubin: bytes) -> None:
+    if cubin[:4] != MAGIC or len(cubin) < 64 or struct.unpack_from("<H", cubin, 18)[0] != CUDA_MACHINE:
+        raise ArtifactError("the machine code is not a cubin; build the artifact again")
+
+
 def inspect(cubin: bytes) -> dict[str, Kernel]:
     """Every kernel of ``cubin`` by name.
 
     Raises:
         ArtifactError: if it is no cubin.
     """
-    if cubin[:4] != MAGIC or len(cubin) < 64 or struct.unpack_from("<H", cubin, 18)[0] != CUDA_MACHINE:
-        raise ArtifactError("the machine code is not a cubin; build the artifact again")
+    _check(cubin)
     sections = list(_sections(cubin))
     arch = _arch(cubin)
     frames = _frames(sections)
@@ -96,6 +103,39 @@ def inspect(cubin: bytes) -> dict[str, Kernel]:
             name, arch, registers, shared.get(name, 0), frames.get(name, 0), section.size // CODE_BYTES
         )
     return kernels
+
+
+TENSOR_OPCODES = frozenset({0x23C, 0x237})
+"""HMMA and IMMA, products on tensor cores: the low 12 bits of an instruction, from sm_80 on."""
+
+BARRIER_OPCODE = 0xB1D
+
+
+def opcodes(cubin: bytes) -> dict[str, NDArray[np.uint16]]:
+    """Return the opcodes of every kernel of ``cubin``, in order: (instructions,) each.
+
+    Raises:
+        ArtifactError: if it is no cubin.
+    """
+    _check(cubin)
+    return {
+        section.name.removeprefix(".text."): (np.frombuffer(section.data, "<u8")[::2] & 0xFFF).astype(np.uint16)
+        for section in _sections(cubin)
+        if section.name.startswith(".text.")
+    }
+
+
+def tensor_share(codes: NDArray[np.uint16]) -> float:
+    """Return the share of tensor cores' instructions in the loop of a kernel that has one, 0 without.
+
+    The loop is taken to begin behind the last barrier before the first of them, and to end with the last.
+    """
+    (tensor,) = np.nonzero(np.isin(codes, list(TENSOR_OPCODES)))
+    if not len(tensor):
+        return 0.0
+    (barriers,) = np.nonzero(codes[: tensor[0]] == BARRIER_OPCODE)
+    begin = barriers[-1] + 1 if len(barriers) else 0
+    return len(tensor) / float(tensor[-1] + 1 - begin)
 
 
 def _arch(cubin: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -21,8 +22,8 @@ from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.vocabulary.errors import check
 
 AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
-KERNELS = 'extern "C" __global__'
-"""Where the kernels begin, behind what TVM includes."""
+KERNELS = re.compile(r'(template <class T> )?static __forceinline__ __device__|extern "C" __global__')
+"""Where the kernels begin, with the device functions that templates bring along, behind what TVM includes."""
 
 _BUILD = importlib.import_module("tvm.tirx.build")  # ``tvm.tirx.build`` itself names a function
 
@@ -62,7 +63,14 @@ def cuda_source(sch: s_tir.Schedule, target: Target) -> str:
     alike = itertools.groupby(program.launches, attrgetter("kernel", "blocks", "threads"))
     counted = [(first, 1 + len(list(others))) for first, others in ((next(run), run) for _, run in alike)]
     launches = "".join(f"// {first}{f', {count} in a row' * (count > 1)}\n" for first, count in counted)
-    return f"{launches}{program.source[program.source.index(KERNELS) :].rstrip()}\n"
+    return f"{launches}{kernels_of(program.source).rstrip()}\n"
+
+
+def kernels_of(source: str) -> str:
+    """Return ``source`` without what TVM includes."""
+    begin = KERNELS.search(source)
+    check(begin is not None, "the source has no kernel")
+    return source[begin.start() :] if begin else ""
 
 
 def cuda_program(sch: s_tir.Schedule, target: Target) -> CudaProgram:

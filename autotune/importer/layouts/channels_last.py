@@ -5,7 +5,7 @@ Nothing is padded, so the block is one channel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from tvm import relax
@@ -15,6 +15,7 @@ from autotune.importer.layouts.layout_agnostic import BINARY, SHARED_RULES, STRI
 from autotune.importer.layouts.packing import Array, Shape
 from autotune.importer.layouts.products import product
 from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
+from autotune.options import TF32
 from schedules.templates.common.windows import Window
 from schedules.templates.cuda.cuda_computes import convolution as conv_te
 from schedules.templates.cuda.cuda_computes import dense as dense_te
@@ -26,11 +27,18 @@ TO_PLAIN, TO_NATIVE = (0, 3, 1, 2), (0, 2, 3, 1)
 """Orders of axes: (n, h, w, c) → (n, c, h, w), and back."""
 
 FLOATS = ("float32", "float16", "bfloat16")
+BYTES = ("uint8", "int8")
+
+
+def _operands(layouts: TensorLayouts, call: relax.Call) -> str:
+    """Return ``tf32`` where the operands of ``call`` are rounded to it; else nothing: they are what their type says."""
+    return TF32 if isinstance(layouts, ChannelsLast) and call in layouts.rounded else ""
 
 
 def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Depthwise where every group is one channel; else an implicit GEMM per group."""
-    found = convolution_of(layouts, call, FLOATS)
+    bytes_ = str(call.args[0].ty.dtype) in BYTES
+    found = convolution_of(layouts, call, BYTES if bytes_ else FLOATS)
     if found is None:
         return None
     weight, groups = found.weight, found.groups
@@ -41,9 +49,11 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
         return Value(shape, native=made)
     out_channels, per_group, kh, kw = weight.shape
     grouped = weight.reshape(groups, out_channels // groups, per_group, kh, kw).transpose(0, 3, 4, 2, 1)
-    packed = layouts.constant(grouped.reshape(groups, kh * kw * per_group, out_channels // groups))
+    columns = grouped.reshape(groups, kh * kw * per_group, out_channels // groups)
+    packed = layouts.constant(columns.transpose(0, 2, 1) if bytes_ else columns)
+    operands = _operands(layouts, call)
     out = layouts.emit_anchor(
-        "conv2d", conv_te, image, packed, Window((kh, kw), *found.geometry), groups, str(call.ty.dtype)
+        "conv2d", conv_te, image, packed, Window((kh, kw), *found.geometry), groups, str(call.ty.dtype), operands
     )
     return Value(shape, native=out)
 
@@ -51,13 +61,25 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
 def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """With a weight a dense layer over all rows; of two activations batched, transposes absorbed."""
     left, weight = layouts.value(call.args[0]), layouts.array(call.args[1])
-    if str(call.ty.dtype) not in FLOATS or left is None:
+    kinds = {str(arg.ty.dtype) for arg in call.args}
+    bytes_ = kinds <= set(BYTES) and weight is not None and weight.ndim == 2
+    if left is None or not (bytes_ or kinds <= {"int32"} or kinds <= set(FLOATS)):
         return None
+    operands = _operands(layouts, call)
     if weight is not None and weight.ndim == 2 and len(left.shape) >= 2:
-        out = layouts.emit_anchor("dense", dense_te, layouts.plain(left), layouts.constant(weight), str(call.ty.dtype))
+        out = layouts.emit_anchor(
+            "dense",
+            dense_te,
+            layouts.plain(left),
+            layouts.constant(weight.T if bytes_ else weight),
+            str(call.ty.dtype),
+            operands,
+        )
         return Value(shape, plain=out)
     dtype = str(call.ty.dtype)
-    return product(layouts, call, shape, lambda *operands: layouts.emit_anchor("product", product_te, *operands, dtype))
+    return product(
+        layouts, call, shape, lambda *pair: layouts.emit_anchor("product", product_te, *pair, dtype, operands)
+    )
 
 
 def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -82,8 +104,14 @@ class ChannelsLast(TensorLayouts):
         **dict.fromkeys(BINARY | STRICT, native_binary),
     }
 
-    def __init__(self) -> None:
+    def __init__(self, rounded: Collection[relax.Call] = ()) -> None:
+        """Begin an empty program.
+
+        Args:
+            rounded: products of the old program whose fp32 operands are rounded to TF32.
+        """
         super().__init__(1)
+        self.rounded = rounded
 
     def from_native(self, value: Value) -> relax.Expr:
         """Channels before height and width."""

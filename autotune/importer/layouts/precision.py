@@ -24,7 +24,7 @@ from tvm.ir import GenericConst, GlobalVar, IRModule
 from autotune.host.dtypes import numpy_type
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
 from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, variables_read, without_main
-from autotune.options import SHORT_TYPES, Precision
+from autotune.options import SHORT_TYPES, TF32, Precision
 from schedules.vocabulary.errors import UsageError
 
 LONG = "float32"
@@ -52,8 +52,8 @@ def products(module: IRModule) -> list[relax.Call]:
     return [binding.value for binding in bindings_of(module) if _is_product(binding.value)]
 
 
-def assign_types(module: IRModule, precision: Precision) -> IRModule:
-    """``module`` with the products that ``precision`` chooses reading bf16; the module itself if that is none.
+def chosen_products(module: IRModule, precision: Precision) -> set[relax.Call]:
+    """Return the products of ``module`` that ``precision`` chooses.
 
     Raises:
         UsageError: if it names a product that ``module`` has not.
@@ -62,7 +62,20 @@ def assign_types(module: IRModule, precision: Precision) -> IRModule:
     largest = max(precision.products or (0,))
     if largest and largest >= len(found):
         raise UsageError(f"--precision {precision}: names product {largest} of {len(found)}; they are numbered from 0")
-    chosen = {call for number, call in enumerate(found) if number in precision}
+    return {call for number, call in enumerate(found) if number in precision}
+
+
+def assign_types(module: IRModule, precision: Precision) -> IRModule:
+    """``module`` with the products that ``precision`` chooses reading bf16; the module itself if that is none.
+
+    Operands of TF32 stay fp32 in memory: layouts mark their products.
+
+    Raises:
+        UsageError: if it names a product that ``module`` has not.
+    """
+    chosen = chosen_products(module, precision)
+    if precision.short == TF32:
+        return module
     return _Assignment(module, chosen, precision.dtype).module() if chosen else module
 
 

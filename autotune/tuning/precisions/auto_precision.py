@@ -1,10 +1,10 @@
 """``--precision auto``: every product in what is faster of fp32 and bf16, as far as the model's error allows.
 
-The model is tuned in fp32, then with all products in bf16; records of the two never mix. A product is to be in bf16
-where its kernel is faster so. If the model with all those in bf16 is farther from fp32 than the bound, errors are
-measured product by product. They say what a set may cost (``choose_products``); ONNX Runtime says what sets cost, from
-the one that saves most time on, until one keeps the bound. That is built, until the real kernels keep it too. What
-keeps it is timed in turn as a whole, and the fastest is the artifact.
+The model is tuned in fp32, then with all products in bf16, and in TF32 where there are tensor cores; records of these
+never mix. A product is to be in bf16 where its kernel is faster so. If the model with all those in bf16 is farther from
+fp32 than the bound, errors are measured product by product. They say what a set may cost (``choose_products``); ONNX
+Runtime says what sets cost, from the one that saves most time on, until one keeps the bound. That is built, until the
+real kernels keep it too. What keeps it is timed in turn as a whole, and the fastest is the artifact.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from autotune.builder.build_request import LATENCY
 from autotune.host.machine import read_host
 from autotune.importer.guarded_import import load_checked
 from autotune.importer.kernel_passes import inputs_of
-from autotune.options import BF16, FP32, Precision
+from autotune.options import BF16, FP32, TF32, Precision
 from autotune.runtime.model_timing import race, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed
-from autotune.tuning.part import has_bf16
+from autotune.tuning.part import has_bf16, has_tf32
 from autotune.tuning.precisions.choose_products import choose_products
 from autotune.tuning.precisions.product_times import ProductTimes, kernels_s, product_kernels, product_times
 from autotune.tuning.result import Result
@@ -40,12 +40,14 @@ from autotune.validation.verify import session_inputs
 
 logger = logging.getLogger(__name__)
 
-SHARE = 0.4
-"""Share of the budget for the model in fp32, and for it in bf16; what is left is for kernels between products of
-different precisions, which neither has. Heuristic, not measured."""
+SHARE = 0.8
+"""Share of the budget for the model in one precision throughout, fp32, bf16 and TF32 together; what is left is for
+kernels between products of different precisions, which none of these has. Heuristic, not measured."""
 
 TRIES = 4
 """Sets of products that are built, at most, before fp32 is kept. Heuristic, not measured."""
+
+ROUNDED = Precision(None, TF32)
 
 STEP = 2**-0.125
 """The next set of products may have this share of the last one's sum of errors. Heuristic: a smaller one loses less
@@ -56,13 +58,14 @@ SETS = 48
 
 
 class AutoPrecision:
-    """The composition of a model in fp32, in bf16 and in mixtures of both, one of which is the artifact."""
+    """The composition of a model in single precisions and in mixtures of fp32 and bf16, of which one is built."""
 
     def __init__(self, job: PartJob) -> None:
         assert job.target is not None
         self._path, self._options, self._target = job.model, job.options, job.target
         self._made: dict[Precision, Path] = {}
         self._errors: dict[Precision, float] = {}
+        self._pure: tuple[Precision, ...] = (FP32,)
         self._bound, self._bound_of, self._samples = 0.0, "", 0
         self._times: tuple[ProductTimes, ...] = ()
         self._alone: dict[int, float] = {}
@@ -74,8 +77,9 @@ class AutoPrecision:
         if not has_bf16(self._target):
             yield self._job(folder, FP32, 1.0)
             return
-        yield self._job(folder, FP32, SHARE)
-        yield self._job(folder, BF16, SHARE)
+        self._pure = (FP32, BF16, ROUNDED) if has_tf32(self._target) else (FP32, BF16)
+        for precision in self._pure:
+            yield self._job(folder, precision, SHARE / len(self._pure))
         judge = self._judge(model, feeds)
         self._errors = {each: judge.of_artifact(place) for each, place in self._made.items()}
         feed = None if self._options.frozen else feeds[0]
@@ -89,7 +93,7 @@ class AutoPrecision:
                 return
             precision = self._precision(wanted)
             if precision not in self._made:
-                yield self._job(folder, precision, 1.0 - 2 * SHARE)
+                yield self._job(folder, precision, 1.0 - SHARE)
                 self._errors[precision] = judge.of_artifact(self._made[precision])
             if self._errors[precision] <= self._bound:
                 return
@@ -122,7 +126,7 @@ class AutoPrecision:
         self._made[precision] = place
         options = part_options(self._options, share, place, self._options.inputs)
         asked = self._options.peer and precision == FP32
-        pure = [read_tasks(self._made[each])[0] for each in (FP32, BF16) if precision not in (FP32, BF16)]
+        pure = [read_tasks(self._made[each])[0] for each in self._pure if precision not in self._pure]
         elsewhere = frozenset(task.key for tasks in pure for task in tasks)
         given = replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
         return PartJob(self._path, replace(given, elsewhere=elsewhere), self._target)
@@ -177,7 +181,7 @@ class AutoPrecision:
             ProductChoice(
                 each.number,
                 kernels[each.place] if each.place < len(kernels) else "",
-                "bf16" if each.number in chosen else "fp32",
+                chosen.short if each.number in chosen else "fp32",
                 each.fp32_s,
                 each.bf16_s,
                 self._alone.get(each.number),

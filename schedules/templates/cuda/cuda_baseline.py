@@ -30,7 +30,8 @@ def cuda_baseline(func: tirx.PrimFunc, _target: Target) -> s_tir.Schedule:
     sch = s_tir.Schedule(func)
     for name in inline_all(sch):
         block = sch.get_sblock(name)
-        spatial, rest = axis_loops(sch, block)
+        # A single number has an axis, but no loop over it.
+        spatial, rest = axis_loops(sch, block) if sch.get_loops(block) else ([], [])
         if not spatial:
             spatial = [sch.add_unit_loop(rest[0] if rest else block)]
         sch.reorder(*spatial, *rest)

@@ -4,7 +4,7 @@ Notation: g groups or batch, m rows, n columns, k depth; images are channels-las
 
     rows     (g, m, k)   gathered from the activation: im2col of an image, or a matrix in any order of its axes
     columns  (g, k, n)   gathered from the weight, or from a second activation
-    gemm     (g, m, n)   sum over k of rows * columns, in float32
+    gemm     (g, m, n)   sum over k of rows * columns, in float32; in int32 of integers
     view                 ``gemm`` in the shape and type that the model wants
 
 ``rows`` and ``columns`` are never stored in memory: a template makes them the loads of its shared-memory tiles, which
@@ -26,14 +26,25 @@ AXES = ("b", "y", "x", "c")
 CHANNELS_LAST = ImageLayout(spatial=1, axes=AXES, padded_axes=AXES, block="window", anchor=WINDOW, sum_dtype="float32")
 
 
-def dense(x: te.Tensor, weight: te.Tensor, dtype: str = "") -> te.Tensor:
-    """x (…, k), weight (k, n) → (…, n) of ``dtype``, by default that of x."""
-    depth, columns = (int(size) for size in weight.shape)
+def dense(x: te.Tensor, weight: te.Tensor, dtype: str = "", operands: str = "") -> te.Tensor:
+    """x (…, k), weight (k, n), of bytes (n, k) → (…, n) of ``dtype``, by default that of x.
+
+    Bytes are multiplied four neighbours along k at a time, so they lie together.
+
+    Args:
+        operands: ``tf32`` where they are rounded to it; by default they are multiplied as they are.
+    """
+    turned = has_bytes(weight.dtype)
+    depth, columns = (int(size) for size in (reversed(weight.shape) if turned else weight.shape))
     lead = [int(size) for size in x.shape[:-1]]
     count = math.prod(lead)
     rows = te.compute((1, count, depth), lambda _, m, k: x[(*_unflattened(m, lead), k)], name="rows")
-    cols = te.compute((1, depth, columns), lambda _, k, n: weight[k, n], name="columns")
-    out = _gemm(rows, cols, "k", "n")
+
+    def column(_: tirx.Var, k: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        return weight[n, k] if turned else weight[k, n]
+
+    cols = te.compute((1, depth, columns), column, name="columns")
+    out = _gemm(rows, cols, ("k", "k" if turned else "n"), operands)
     return _view((*lead, columns), lambda *at: out[0, _flattened(at[:-1], lead), at[-1]], dtype or x.dtype)
 
 
@@ -43,13 +54,22 @@ def convolution(
     window: Window,
     groups: int,
     dtype: str = "",
+    operands: str = "",
 ) -> te.Tensor:
-    """data (b, h, w, C), weight (groups, kh·kw·C/groups, O/groups) → (b, oh, ow, O) of ``dtype``, by default data's."""
+    """data (b, h, w, C), weight (groups, kh·kw·C/groups, O/groups) → (b, oh, ow, O) of ``dtype``, by default data's.
+
+    A weight of bytes has its last two axes in the other order.
+
+    Args:
+        operands: as of ``dense``.
+    """
     kernel, strides, padding, dilation = window.size, window.strides, window.padding, window.dilation
     top, left, _, _ = padding
     batch, height, width, channels = (int(size) for size in data.shape)
     per_group = channels // groups
-    _, depth, outputs = (int(size) for size in weight.shape)
+    turned = has_bytes(weight.dtype)
+    _, *sizes = (int(size) for size in weight.shape)
+    depth, outputs = reversed(sizes) if turned else sizes
     oh, ow = window.output_size(height, width)
 
     def element(g: tirx.Var, m: tirx.Var, k: tirx.Var) -> tirx.Expr:
@@ -61,11 +81,15 @@ def convolution(
         if not any(padding):
             return value
         inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
-        return tirx.if_then_else(inside, value, tirx.const(0.0, data.dtype))
+        return tirx.if_then_else(inside, value, tirx.const(0, data.dtype))
 
     rows = te.compute((groups, batch * oh * ow, depth), element, name="rows")
-    cols = te.compute((groups, depth, outputs), lambda g, k, n: weight[g, k, n], name="columns")
-    out = _gemm(rows, cols, "k" if per_group > 1 else "m", "n", per_group)
+
+    def column(g: tirx.Var, k: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        return weight[g, n, k] if turned else weight[g, k, n]
+
+    cols = te.compute((groups, depth, outputs), column, name="columns")
+    out = _gemm(rows, cols, ("k" if per_group > 1 else "m", "k" if turned else "n"), operands, per_group)
     shape = (batch, oh, ow, groups * outputs)
     if groups == 1:
         return _view(shape, lambda b, y, x, c: out[0, (b * oh + y) * ow + x, c], dtype or data.dtype)
@@ -76,11 +100,12 @@ def convolution(
     )
 
 
-def product(x: te.Tensor, y: te.Tensor, equation: str, dtype: str = "") -> te.Tensor:
+def product(x: te.Tensor, y: te.Tensor, equation: str, dtype: str = "", operands: str = "") -> te.Tensor:
     """Batched product of two activations, such as ``bmhk,bnhk->bhmn``: letters m, n, k, all others batch.
 
     Args:
         dtype: of the result; by default that of x.
+        operands: as of ``dense``.
     """
     inputs, result = equation.split("->")
     left, right = inputs.split(",")
@@ -98,7 +123,8 @@ def product(x: te.Tensor, y: te.Tensor, equation: str, dtype: str = "") -> te.Te
         return te.compute((math.prod(lead), sizes[axes[0]], sizes[axes[1]]), element, name=name)
 
     rows, cols = gathered(x, left, "rows", "mk"), gathered(y, right, "columns", "kn")
-    out = _gemm(rows, cols, left[-1] if left[-1] in "mk" else "k", right[-1] if right[-1] in "kn" else "n")
+    along = left[-1] if left[-1] in "mk" else "k", right[-1] if right[-1] in "kn" else "n"
+    out = _gemm(rows, cols, along, operands)
 
     def element(*at: tirx.Var) -> tirx.Expr:
         named = dict(zip(result, at, strict=True))
@@ -123,20 +149,20 @@ def depthwise(
     batch, height, width, channels = (int(size) for size in data.shape)
     window = Window((int(weight.shape[0]), int(weight.shape[1])), strides, padding, dilation)
     size = window.output_size(height, width)
-    source = pad_spatial(data, padding, 0.0, 1, AXES)
+    source, total = pad_spatial(data, padding, 0, 1, AXES), _sum_type(data.dtype)
     kh, kw = te.reduce_axis((0, window.size[0]), "kh"), te.reduce_axis((0, window.size[1]), "kw")
     out = te.compute(
         (batch, *size, channels),
         lambda b, y, x, c: te.sum(
-            source[b, y * strides[0] + kh * dilation[0], x * strides[1] + kw * dilation[1], c].astype("float32")
-            * weight[kh, kw, c].astype("float32"),
+            source[b, y * strides[0] + kh * dilation[0], x * strides[1] + kw * dilation[1], c].astype(total)
+            * weight[kh, kw, c].astype(total),
             axis=[kh, kw],
         ),
         name="window",
         attrs={"tune.anchor": WINDOW},
     )
     wanted = dtype or data.dtype
-    return out if wanted == "float32" else _view(out.shape, lambda *at: out[at], wanted)
+    return out if wanted == total else _view(out.shape, lambda *at: out[at], wanted)
 
 
 def pool2d(data: te.Tensor, pooling: Pooling) -> te.Tensor:
@@ -144,23 +170,35 @@ def pool2d(data: te.Tensor, pooling: Pooling) -> te.Tensor:
     return pool(data, pooling, CHANNELS_LAST)
 
 
-def _gemm(rows: te.Tensor, columns: te.Tensor, rows_along: str, columns_along: str, run: int = 0) -> te.Tensor:
+def has_bytes(dtype: str) -> bool:
+    """Whether ``dtype`` is an integer of 8 bits."""
+    return str(dtype) in ("int8", "uint8")
+
+
+def _sum_type(dtype: str) -> str:
+    """Return the type in which products of ``dtype`` are added up."""
+    return "int32" if "int" in str(dtype) else "float32"
+
+
+def _gemm(rows: te.Tensor, columns: te.Tensor, along: tuple[str, str], operands: str, run: int = 0) -> te.Tensor:
     """The product of two gathers.
 
     Args:
-        rows_along, columns_along: the axis (m or k, k or n) along which each lies contiguous in memory.
+        along: the axes (m or k, k or n) along which rows and columns lie contiguous in memory.
+        operands: what they are rounded to; empty for their own type, of integers both, as in ``uint8*int8``.
         run: how many neighbours along k lie contiguous; 0 for all.
     """
     groups, count, depth = (int(size) for size in rows.shape)
-    k = te.reduce_axis((0, depth), "k")
+    k, total = te.reduce_axis((0, depth), "k"), _sum_type(rows.dtype)
+    kinds = f"{rows.dtype}*{columns.dtype}" if total == "int32" else str(rows.dtype)
     return te.compute(
         (groups, count, int(columns.shape[2])),
-        lambda g, m, n: te.sum(rows[g, m, k].astype("float32") * columns[g, k, n].astype("float32"), axis=[k]),
+        lambda g, m, n: te.sum(rows[g, m, k].astype(total) * columns[g, k, n].astype(total), axis=[k]),
         name="gemm",
         attrs={
             "tune.anchor": GEMM,
             "tune.geometry": json.dumps(
-                {"rows": rows_along, "columns": columns_along, "run": run or depth, "dtype": str(rows.dtype)}
+                {"rows": along[0], "columns": along[1], "run": run or depth, "dtype": operands or kinds}
             ),
         },
     )
@@ -169,7 +207,7 @@ def _gemm(rows: te.Tensor, columns: te.Tensor, rows_along: str, columns_along: s
 def _view(shape: Sequence[object], element: object, dtype: str) -> te.Tensor:
     def cast(*at: tirx.Var) -> tirx.Expr:
         value = element(*at)  # type: ignore[operator]
-        return value if dtype == "float32" else value.astype(dtype)
+        return value.astype(dtype)
 
     # te.compute reads the number of axes off the signature, which *at hides.
     return te.compute(tuple(shape), cast, name="view")

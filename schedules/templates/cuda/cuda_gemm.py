@@ -1,4 +1,4 @@
-"""Implicit GEMM on a GPU's ordinary cores: every float32 product, as ``cuda_computes`` writes it.
+"""Implicit GEMM on a GPU's ordinary cores: every product of float32 or int32, as ``cuda_computes`` writes it.
 
     for g, m, k: rows = gather             blockIdx.x = g, m/tm, n/tn   threadIdx.x = tm/rm · tn/rn
     for g, k, n: columns = gather              for k/tk:
@@ -16,7 +16,6 @@ With two ``buffers`` the tiles of the next step are copied while those of this o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import tvm_ffi
@@ -39,19 +38,22 @@ from schedules.vocabulary.errors import check
 
 CHUNK = 4  # depth that a thread keeps of its rows: one 16-byte load from shared memory
 ALIGN_WORDS = 4  # added to a row of the tile in shared memory, so that rows begin in different banks
+VECTOR = 4  # words of a 16-byte load
 REDUCE_THREADS = 128
+WORDS = ("float32", "int32*int32")
+"""Types of products, as ``cuda_computes`` writes them."""
 
 
 class CudaGemmTemplate(OneAlgorithm[Anchor]):
-    """Match, space and rewrite for float32 products."""
+    """Match, space and rewrite for products of float32 and of int32."""
 
     name = GEMM
     version = 2
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
-        """The product, if it is of float32 and its result is read once, element by element."""
+        """The product, if it is of words and its result is read once, element by element."""
         anchor = find_anchor(func, GEMM)
-        if anchor is None or anchor.geometry["dtype"] != "float32" or not _has_warp(anchor):
+        if anchor is None or anchor.geometry["dtype"] not in WORDS or not has_warp(anchor):
             return None
         return anchor if stores_once(func, anchor) else None
 
@@ -162,7 +164,7 @@ class CudaGemmTemplate(OneAlgorithm[Anchor]):
         sch.compute_at(registers[1], kq, preserve_unit_loops=True)
         if width > 1:
             sch.vectorize(sch.split(sch.get_loops(registers[1])[-1], [None, width])[1])
-        load_tiles(sch, anchor, (rows, columns), ko, threads, SharedTile("shared", ALIGN_WORDS, 4))
+        load_tiles(sch, anchor, (rows, columns), ko, threads)
         sch.decompose_reduction(block, ko)
         if config.integer("buffers") > 1:
             fetch_ahead(sch, ko)
@@ -253,35 +255,19 @@ def share_depth(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV, split: int
     return partial
 
 
-@dataclass(frozen=True)
-class SharedTile:
-    """How operands lie in shared memory.
-
-    Attributes:
-        scope: TVM's name of the memory.
-        extra: elements added to each row of a tile, against bank conflicts.
-        vector: elements of a 16-byte load.
-    """
-
-    scope: str
-    extra: int
-    vector: int
-
-
 def load_tiles(
     sch: s_tir.Schedule,
     anchor: Anchor,
     stages: tuple[SBlockRV, SBlockRV],
     step: LoopRV,
     threads: list[tuple[str, int]],
-    tile: SharedTile,
 ) -> None:
     """Make the two gathers loads into shared memory at every ``step``."""
-    contiguous = vector_lengths(anchor, tile.vector)
+    contiguous = vector_lengths(anchor, VECTOR)
     for stage, along, inner, width in zip(
         stages, (anchor.geometry["rows"], anchor.geometry["columns"]), ("k", "n"), contiguous, strict=True
     ):
-        sch.set_scope(stage, 0, tile.scope)
+        sch.set_scope(stage, 0, "shared")
         if width > 1 and along == inner:
             _keep_together(sch, stage, width)
         sch.compute_at(stage, step, preserve_unit_loops=True)
@@ -290,7 +276,7 @@ def load_tiles(
             sch.reorder(loops[-1], loops[-2])
         fetch(sch, stage, 3 if width > 1 and along == inner else 2, threads, width)
         if inner == "k":
-            sch.storage_align(stage, 0, -2, 2 * tile.extra, tile.extra)
+            sch.storage_align(stage, 0, -2, 2 * ALIGN_WORDS, ALIGN_WORDS)
 
 
 def _keep_together(sch: s_tir.Schedule, stage: SBlockRV, width: int) -> None:
@@ -339,7 +325,7 @@ def _sides(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
     return (1,) if size == 1 else tiles_for(size, offered)
 
 
-def _has_warp(anchor: Anchor) -> bool:
+def has_warp(anchor: Anchor) -> bool:
     """Whether some tile of the result has an element for every thread of a warp."""
     few, many = sorted(anchor.spatial[1:])
     return few > 1 or many > WARP // 2

@@ -35,7 +35,7 @@ CUDA_TEMPLATES = TemplateSet(
     expand=unchanged,  # GPUs have instructions for exp and its like
     tvm_target=_tvm_target,
     half_native=True,
-    activations=lambda _: "",
+    activations=lambda _: "uint8",
     by_hand=False,
     channels_last=True,
 )

@@ -72,6 +72,10 @@ def test_version_says_what_matters(answer):
             ["run", "m.onnx", "--precision", "fp16"],
             "--precision fp16: CPU kernels have no products of float16; choose bf16",
         ),
+        (
+            ["run", "m.onnx", "--precision", "tf32:0"],
+            "--precision tf32:0: CPU kernels have no products of TF32; choose bf16 or --target cuda",
+        ),
         (["run", "m.onnx", "--precision", "fp8"], "--precision fp8: unknown; "),
         (["run", "m.onnx", "--import-memory", "lots"], "--import-memory lots: not a size"),
         (["run", "m.onnx", "--until", "130%"], "--until 130%: not a percentage"),

@@ -13,7 +13,7 @@ from autotune.validation.short_operands import ShortOperands, product_nodes
 from autotune.validation.verify import compare
 from tests.models.catalog import cached
 
-BF16 = Precision(None)
+BF16, TF32 = Precision(None), Precision(None, "tf32")
 
 
 def simple(name):
@@ -45,6 +45,23 @@ def test_right_roundings_pass_as_bf16_and_not_as_fp32(name, stored):
     assert found.bound == "bf16"
     assert 1e-4 < found.rms_rel_err < 0.05
     assert not verdict(model, ours, feed, FP32).passed
+
+
+@pytest.mark.parametrize("name", ["tiny_cnn", "tiny_encoder"])
+def test_tf32_is_rounded_in_fp32_arithmetic(name):
+    """Weights here, activations by ONNX Runtime: to a hundredth of what bf16 costs, and not to nothing."""
+    model = simple(name)
+    feed = feed_of(model)
+    exact = reference_outputs(model, feed)[1]
+    tf32, bf16 = (
+        reference_outputs(ShortOperands(model).rounded(precision, True), feed)[1] for precision in (TF32, BF16)
+    )
+    found = verdict(model, tf32, feed, TF32)
+    assert found.passed
+    assert found.bound == "tf32"
+    for long, short, shorter in zip(exact, tf32, bf16, strict=True):
+        assert 0 < np.abs(long - short).max() < np.abs(long - shorter).max() / 3
+    assert not verdict(model, bf16, feed, TF32).passed
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.4])

@@ -103,6 +103,18 @@ def began(event):
     return isinstance(event, TuningBegan)
 
 
+@pytest.mark.slow
+def test_tensor_cores_try_the_whole_model_in_tf32_too(options, faster, monkeypatch):
+    """The processor of this machine computes it in fp32; the choice is what is shown."""
+    faster(1)
+    monkeypatch.setattr(auto_precision, "has_tf32", lambda target: True)
+    monkeypatch.setattr(auto_precision, "race", lambda runs: [2.0, 3.0, 1.0, 4.0][: len(runs)])
+    choice = tuned(options, accuracy=0.5).precision
+    assert choice.precision == "tf32"
+    assert [each.precision for each in choice.products] == ["tf32"] * PRODUCTS
+    assert "4 of 4 products in tf32" in str(choice)
+
+
 def test_an_error_above_the_bound_leaves_products_in_fp32(options, faster):
     """The bound lies between the errors of one product and of all."""
     faster(0, 1, 2, 3)

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 from tvm import te, tirx
 
+from autotune.host.dtypes import rounded
 from schedules.templates.common.windows import Pooling, Window
 from schedules.templates.cuda import cuda_computes
+from schedules.templates.cuda.cuda_mma import MULTIPLIES
 from tests.schedules_tests.cases import CHAINS, GENERIC, ROWS
 from tests.schedules_tests.programs import Array, Case, Pads, from_te, padded, windows
 from tests.schedules_tests.recurrent_cases import RECURRENT as RECURRENT_CPU
@@ -201,6 +203,10 @@ SHARED = tuple(case for case in (*ROWS, *CHAINS, *GENERIC))
 CASES: tuple[Case, ...] = (*PRODUCTS, *FEW, *WINDOWS, *OTHERS, *RECURRENT, *SHARED)
 
 
+def _rounded(kind: str, array: Array) -> Array:
+    return rounded(array, kind) if kind == "tf32" else array
+
+
 def half_conv(
     name: str,
     data: Shape,
@@ -208,37 +214,84 @@ def half_conv(
     kernel: tuple[int, int],
     pads: Pads = (0, 0, 0, 0),
     strides=(1, 1),
-    dtype: str = "float16",
+    kind: str = "float16",
+    groups: int = 1,
 ) -> Case:
-    """As ``conv`` without an epilogue of its own, on 16-bit floats."""
-    weight = (1, kernel[0] * kernel[1] * data[3], outputs)
+    """As ``conv`` with a bias, of a ``kind`` of ``MULTIPLIES``."""
+    multiplied, depth = MULTIPLIES[kind], kernel[0] * kernel[1] * data[3] // groups
+    columns, has_bytes = outputs // groups, multiplied.sums == "int32"
+    weight = (groups, columns, depth) if has_bytes else (groups, depth, columns)
+    made = "int32" if has_bytes else multiplied.types[0]
 
     def build() -> tirx.PrimFunc:
-        x, w = te.placeholder(data, dtype, name="x"), te.placeholder(weight, dtype, name="w")
-        bias = te.placeholder((outputs,), dtype, name="bias")
-        out = cuda_computes.convolution(x, w, Window(kernel, strides, pads, (1, 1)), 1)
+        x = te.placeholder(data, multiplied.types[0], name="x")
+        w, bias = te.placeholder(weight, multiplied.types[1], name="w"), te.placeholder((outputs,), made, name="bias")
+        window, operands = Window(kernel, strides, pads, (1, 1)), kind if kind == "tf32" else ""
+        out = cuda_computes.convolution(x, w, window, groups, made, operands)
         return from_te(x, w, bias, te.compute(out.shape, lambda b, y, z, c: out[b, y, z, c] + bias[c], name="added"))
 
-    plain = conv(name, data, outputs, kernel, strides, pads, epilogue=False)
-    return Case(f"half_{name}", "cuda_tensor", build, lambda x, w, bias: plain.expected(x, w) + bias)
+    def expected(x: Array, w: Array, bias: Array) -> Array:
+        plain = conv(name, data, outputs, kernel, strides, pads, groups=groups, epilogue=False)
+        return plain.expected(_rounded(kind, x), _rounded(kind, w.transpose(0, 2, 1) if has_bytes else w)) + bias
+
+    return Case(f"{kind.replace('*', '_')}_{name}", "cuda_tensor", build, expected)
 
 
-def half_product(name: str, equation: str, first: Shape, second: Shape) -> Case:
+def half_dense(name: str, rows: int, depth: int, columns: int, kind: str) -> Case:
+    """A dense layer of a ``kind`` of ``MULTIPLIES``."""
+    multiplied, turned = MULTIPLIES[kind], MULTIPLIES[kind].sums == "int32"
+
     def build() -> tirx.PrimFunc:
-        x, y = te.placeholder(first, "float16", name="x"), te.placeholder(second, "float16", name="y")
-        return from_te(x, y, cuda_computes.product(x, y, equation))
+        x = te.placeholder((rows, depth), multiplied.types[0], name="x")
+        w = te.placeholder((columns, depth) if turned else (depth, columns), multiplied.types[1], name="w")
+        return from_te(x, w, cuda_computes.dense(x, w, multiplied.sums, kind if kind == "tf32" else ""))
 
-    return Case(f"half_{name}", "cuda_tensor", build, lambda x, y: np.einsum(equation, x, y))
+    def expected(x: Array, w: Array) -> Array:
+        return _rounded(kind, x) @ _rounded(kind, w.T if turned else w)
+
+    return Case(f"{kind.replace('*', '_')}_{name}", "cuda_tensor", build, expected)
+
+
+def half_product(name: str, equation: str, first: Shape, second: Shape, kind: str = "float16") -> Case:
+    """A product of two activations of a ``kind`` of ``MULTIPLIES``."""
+    dtype, operands = MULTIPLIES[kind].types[0], kind if kind == "tf32" else ""
+
+    def build() -> tirx.PrimFunc:
+        x, y = te.placeholder(first, dtype, name="x"), te.placeholder(second, dtype, name="y")
+        return from_te(x, y, cuda_computes.product(x, y, equation, "", operands))
+
+    def expected(x: Array, y: Array) -> Array:
+        return np.einsum(equation, _rounded(kind, x), _rounded(kind, y))
+
+    return Case(f"{kind.replace('*', '_')}_{name}", "cuda_tensor", build, expected)
 
 
 HALVES = (
     half_conv("conv_1x1", (1, 6, 5, 16), 24, (1, 1)),
     half_conv("conv_3x3", (1, 8, 7, 16), 32, (3, 3), (1, 1, 1, 1)),
     half_conv("conv_first_layer", (1, 13, 13, 3), 20, (5, 5), (2, 2, 2, 2), (2, 2)),
-    half_conv("bfloat16", (1, 6, 6, 24), 40, (3, 3), (1, 1, 1, 1), dtype="bfloat16"),
+    half_conv("conv_3x3", (1, 6, 6, 24), 40, (3, 3), (1, 1, 1, 1), kind="bfloat16"),
     half_conv("deep", (1, 5, 5, 64), 48, (3, 3), (1, 1, 1, 1)),
     half_product("scores", "bmhk,bnhk->bhmn", (1, 24, 3, 16), (1, 32, 3, 16)),
     half_product("one_row", "bmk,bkn->bmn", (2, 1, 40), (2, 40, 24)),
     half_product("one_column", "bmk,bkn->bmn", (2, 20, 40), (2, 40, 1)),
     half_product("odd", "bmk,bkn->bmn", (2, 17, 5), (2, 5, 9)),
 )
+TF32 = (
+    half_conv("conv_3x3", (1, 8, 7, 16), 32, (3, 3), (1, 1, 1, 1), kind="tf32"),
+    half_conv("conv_first_layer", (1, 13, 13, 3), 20, (5, 5), (2, 2, 2, 2), (2, 2), kind="tf32"),
+    half_conv("conv_grouped", (1, 5, 5, 48), 36, (3, 3), (1, 1, 1, 1), kind="tf32", groups=3),
+    half_dense("dense", 33, 72, 40, "tf32"),
+    half_product("scores", "bmhk,bnhk->bhmn", (1, 24, 3, 16), (1, 32, 3, 16), "tf32"),
+    half_product("odd", "bmk,bkn->bmn", (2, 17, 5), (2, 5, 9), "tf32"),
+)
+BYTES = (
+    half_conv("conv_3x3", (1, 8, 7, 16), 32, (3, 3), (1, 1, 1, 1), kind="uint8*int8"),
+    half_conv("conv_first_layer", (1, 13, 13, 3), 20, (5, 5), (2, 2, 2, 2), (2, 2), kind="int8*int8"),
+    half_conv("conv_grouped", (1, 5, 5, 24), 36, (3, 3), (1, 1, 1, 1), kind="uint8*int8", groups=3),
+    half_dense("dense", 33, 200, 40, "uint8*int8"),
+    half_dense("dense_odd", 17, 37, 19, "int8*uint8"),
+    half_dense("dense_deep", 16, 640, 24, "uint8*uint8"),
+)
+TENSOR = (*HALVES, *TF32, *BYTES)
+"""Products on tensor cores."""

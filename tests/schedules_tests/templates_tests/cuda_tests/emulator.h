@@ -1,9 +1,11 @@
 // Runs the CUDA source that TVM writes on a CPU: one block at a time, one fiber per thread.
 //
-// A fiber runs until it reaches a barrier; the next one runs then. So a missing __syncthreads shows: a thread gets far
-// ahead of those whose data it reads. Shared memory is static and filled with NaN before every block, global memory is
-// whatever the caller gives. An asynchronous copy is done when its thread waits for it, so that a missing wait shows as
-// well. Warp shuffles meet at a barrier of their warp. WMMA fragments are whole in every thread.
+// A fiber runs until it reaches a barrier; the next one runs then, and a warp goes on alone until it waits for the
+// block. So a missing __syncthreads shows: a thread gets far ahead of those whose data it reads. Shared memory is static
+// and filled with NaN before every block, global memory is whatever the caller gives. An asynchronous copy is done when
+// its thread waits for it, so that a missing wait shows as well. Warp shuffles, ldmatrix and mma.sync meet at a barrier
+// of their warp and exchange registers there, by the layouts of the PTX ISA. Accesses to shared memory by inline assembly
+// are checked for alignment, and the banks in which threads of a warp meet are counted.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -21,12 +23,18 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
 enum State { RUN, AT_BLOCK, AT_WARP, DONE };
-struct Copy { char *to; const char *from; int size; };
+enum Access { COPY, MATRIX, WORD, ACCESSES };
+struct Copy { char *to; const char *from; int size; bool wanted; };
 struct Thread {
   ucontext_t context; State state; Index index; std::vector<char> stack;
   std::vector<Copy> open;
   std::vector<std::vector<Copy>> groups;
+  size_t noted[ACCESSES];
 };
+alignas(128) static char origin;
+struct Shared { std::vector<unsigned> addresses; int size; };
+static std::vector<Shared> accesses[ACCESSES][32];  // of a block, by warp
+static unsigned long long counted[ACCESSES], ways[ACCESSES];
 static std::vector<Thread> threads;
 static ucontext_t scheduler;
 static int current;
@@ -44,8 +52,40 @@ static bool resume(State from, int low, int high) {
   return any;
 }
 static void copy_async(void *to, const void *from, int size, bool wanted) {
-  if (wanted) threads[current].open.push_back({(char *)to, (const char *)from, size});
-  else memset(to, 0, size);
+  threads[current].open.push_back({(char *)to, (const char *)from, size, wanted});
+}
+static void aligned(const void *p, int size) {
+  if ((uintptr_t)p % size) { fprintf(stderr, "an access of %d bytes is not aligned\n", size); abort(); }
+}
+// Keeps the access of one thread with those of its warp: the n-th of every thread is one instruction.
+static void note(Access kind, unsigned address, int size) {
+  auto &found = accesses[kind][current / 32];
+  size_t number = threads[current].noted[kind]++;
+  if (found.size() <= number) found.resize(number + 1);
+  found[number].addresses.push_back(address);
+  found[number].size = size;
+}
+// Ways of the worst transaction: words that lie in one bank. A transaction has as many threads as make 128 bytes.
+static int most_ways(const Shared &access) {
+  size_t together = 128 / access.size;
+  int most = 0;
+  for (size_t low = 0; low < access.addresses.size(); low += together) {
+    std::vector<std::vector<unsigned>> banks(32);
+    for (size_t i = low; i < std::min(low + together, access.addresses.size()); ++i)
+      for (int byte = 0; byte < access.size; byte += 4) {
+        auto &bank = banks[(access.addresses[i] + byte) / 4 % 32];
+        if (std::find(bank.begin(), bank.end(), access.addresses[i] + byte) == bank.end()) bank.push_back(access.addresses[i] + byte);
+      }
+    for (const auto &bank : banks) most = std::max(most, (int)bank.size());
+  }
+  return most;
+}
+static void count_ways() {
+  for (int kind = 0; kind < ACCESSES; ++kind)
+    for (auto &warp : accesses[kind]) {
+      for (const Shared &access : warp) { ++counted[kind]; ways[kind] = std::max<unsigned long long>(ways[kind], most_ways(access)); }
+      warp.clear();
+    }
 }
 static void commit_group() {
   threads[current].groups.push_back(std::move(threads[current].open));
@@ -54,7 +94,9 @@ static void commit_group() {
 static void wait_group(size_t left) {
   auto &groups = threads[current].groups;
   while (groups.size() > left) {
-    for (const Copy &each : groups.front()) memcpy(each.to, each.from, each.size);
+    for (const Copy &each : groups.front())
+      if (each.wanted) memcpy(each.to, each.from, each.size);
+      else memset(each.to, 0, each.size);
     groups.erase(groups.begin());
   }
 }
@@ -72,6 +114,7 @@ static void run_block(bool backwards) {
     t.state = RUN;
     t.open.clear();
     t.groups.clear();
+    std::fill(t.noted, t.noted + ACCESSES, 0);
     t.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
   }
   for (;;) {
@@ -82,10 +125,15 @@ static void run_block(bool backwards) {
       threadIdx = threads[i].index;
       swapcontext(&scheduler, &threads[i].context);
     }
-    bool warps = false;
-    for (int low = 0; low < count; low += 32) warps |= resume(AT_WARP, low, std::min(low + 32, count));
-    if (!warps && !resume(AT_BLOCK, 0, count)) break;
+    // One warp goes on until it waits for the block: it is far ahead of the others then.
+    bool warp = false;
+    for (int j = 0; j < count && !warp; j += 32) {
+      int low = backwards ? (count - 1) / 32 * 32 - j : j;
+      warp = resume(AT_WARP, low, std::min(low + 32, count));
+    }
+    if (!warp && !resume(AT_BLOCK, 0, count)) break;
   }
+  count_ways();
 }
 template <class T> T shuffle(T value, int from) {
   static_assert(sizeof(T) <= 8, "shuffles move at most 8 bytes");
@@ -99,6 +147,12 @@ template <class T> T shuffle(T value, int from) {
 }
 }  // namespace emulator
 
+// Of every kind of access: how many a warp made, and the most ways of one.
+extern "C" void bank_conflicts(unsigned long long *counts, unsigned long long *ways) {
+  std::copy(emulator::counted, emulator::counted + emulator::ACCESSES, counts);
+  std::copy(emulator::ways, emulator::ways + emulator::ACCESSES, ways);
+}
+
 #define __global__
 #define __device__
 #define __host__
@@ -111,6 +165,7 @@ template <class T> T shuffle(T value, int from) {
 #define uchar unsigned char
 #define ushort unsigned short
 #define INFINITY_F __builtin_inff()
+#define CUDART_INF_F __builtin_inff()
 
 static inline void __syncthreads() { emulator::wait(emulator::AT_BLOCK); }
 static inline void __syncwarp(unsigned = 0) { emulator::wait(emulator::AT_WARP); }
@@ -231,24 +286,94 @@ static inline half min(half a, half b) { return (float)b < (float)a ? b : a; }
 static inline unsigned __pack_half2(half x, half y) { return (unsigned)y.x << 16 | x.x; }
 #define __pack_nv_bfloat162(a, b) ((unsigned)(b).x << 16 | (a).x)
 
-namespace nvcuda {
-namespace wmma {
-struct matrix_a; struct matrix_b; struct accumulator; struct row_major; struct col_major;
-enum layout_t { mem_row_major, mem_col_major };
-template <class Use, int M, int N, int K, class T, class Layout = void> struct fragment { T x[256]; };
-template <class F, class T> void load_matrix_sync(F &f, const T *p, unsigned stride) {
-  for (int i = 0; i < 16; ++i) for (int j = 0; j < 16; ++j) f.x[i * 16 + j] = p[i * stride + j];
+// -- PTX: the instructions of inline assembly, named as there with _ for . ---------------------------------------------
+
+static inline float __uint_as_float(unsigned x) { return of_bits(x); }
+static inline unsigned __cvta_generic_to_shared(const void *p) { return (unsigned)((const char *)p - &emulator::origin); }
+
+namespace ptx {
+static inline char *address(unsigned shared) { return &emulator::origin + (int)shared; }
+static void copied(unsigned to, const void *from, int size, int wanted) {
+  emulator::aligned(address(to), size);
+  if (wanted) emulator::aligned(from, size);
+  emulator::note(emulator::COPY, to, size);
+  emulator::threads[emulator::current].open.push_back({address(to), (const char *)from, size, wanted != 0});
 }
-template <class F, class T> void fill_fragment(F &f, T v) { for (auto &x : f.x) x = v; }
-template <class D, class A, class B, class C> void mma_sync(D &d, const A &a, const B &b, const C &c) {
-  for (int i = 0; i < 16; ++i) for (int j = 0; j < 16; ++j) {
-    float sum = c.x[i * 16 + j];
-    for (int k = 0; k < 16; ++k) sum += (float)a.x[i * 16 + k] * (float)b.x[k * 16 + j];
-    d.x[i * 16 + j] = sum;
+static inline void cp_async_cg_shared_global(unsigned to, const void *from, int size, int wanted) { copied(to, from, size, wanted); }
+static inline void cp_async_ca_shared_global(unsigned to, const void *from, int size, int wanted) { copied(to, from, size, wanted); }
+static inline void cp_async_commit_group() { emulator::commit_group(); }
+static inline void cp_async_wait_group(int left) { emulator::wait_group(left); }
+static inline void ld_shared_b32(unsigned &r, unsigned from) {
+  emulator::aligned(address(from), 4);
+  emulator::note(emulator::WORD, from, 4);
+  memcpy(&r, address(from), 4);
+}
+static inline void cvt_rna_tf32_f32(unsigned &r, float x) {
+  uint32_t u = bits_of(x);
+  r = (u & 0x7f800000) == 0x7f800000 ? u : (u + 0x1000) & 0xffffe000;
+}
+
+static unsigned rows[1024], fragments[1024][6];
+template <bool TRANSPOSED> void load_matrices(unsigned *r, unsigned row) {
+  int self = emulator::current, base = self / 32 * 32, g = self % 32 / 4, t = self % 4;
+  emulator::aligned(address(row), 16);
+  emulator::note(emulator::MATRIX, row, 16);
+  rows[self] = row;
+  emulator::wait(emulator::AT_WARP);
+  for (int i = 0; i < 4; ++i)
+    for (int half = 0; half < 2; ++half) {
+      const char *from = TRANSPOSED ? address(rows[base + 8 * i + 2 * t + half]) + 2 * g
+                                    : address(rows[base + 8 * i + g]) + 4 * t + 2 * half;
+      memcpy((char *)(r + i) + 2 * half, from, 2);
+    }
+  emulator::wait(emulator::AT_WARP);
+}
+#define LDMATRIX(name, transposed)                                                                             \
+  static inline void name(unsigned &a, unsigned &b, unsigned &c, unsigned &d, unsigned row) {                    \
+    unsigned r[4];                                                                                             \
+    load_matrices<transposed>(r, row);                                                                         \
+    a = r[0], b = r[1], c = r[2], d = r[3];                                                                    \
   }
+LDMATRIX(ldmatrix_sync_aligned_m8n8_x4_shared_b16, false)
+LDMATRIX(ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16, true)
+
+struct tf32 { uint32_t x; operator float() const { return of_bits(x & 0xffffe000); } };
+
+// Element ``at`` along k of the registers that lane ``line`` * 4 + … hold; a register has 4 / sizeof(T) of them.
+template <class T> T element(int base, int first, int step, int line, int at) {
+  int each = 4 / sizeof(T), half = 4 * each;
+  const unsigned &held = fragments[base + line * 4 + at % half / each][first + (at >= half ? step : 0)];
+  T value;
+  memcpy(&value, (const char *)&held + at % each * sizeof(T), sizeof(T));
+  return value;
 }
-template <class F, class T> void store_matrix_sync(T *p, const F &f, unsigned stride, layout_t) {
-  for (int i = 0; i < 16; ++i) for (int j = 0; j < 16; ++j) p[i * stride + j] = f.x[i * 16 + j];
+template <class A, class B, class C> void multiply(C *d, const unsigned *a, const unsigned *b, const C *c) {
+  int self = emulator::current, base = self / 32 * 32, g = self % 32 / 4, t = self % 4;
+  for (int i = 0; i < 4; ++i) fragments[self][i] = a[i];
+  for (int i = 0; i < 2; ++i) fragments[self][4 + i] = b[i];
+  emulator::wait(emulator::AT_WARP);
+  for (int i = 0; i < 4; ++i) {
+    C sum = c[i];
+    for (int k = 0; k < 32 / (int)sizeof(A); ++k)
+      sum += (C)element<A>(base, i / 2, 2, g, k) * (C)element<B>(base, 4, 1, 2 * t + i % 2, k);
+    d[i] = sum;
+  }
+  emulator::wait(emulator::AT_WARP);
 }
-}  // namespace wmma
-}  // namespace nvcuda
+#define MMA(depth, C, c, A, a, B, b)                                                                            \
+  static inline void mma_sync_aligned_m16n8k##depth##_row_col_##c##_##a##_##b##_##c(                              \
+      C &d0, C &d1, C &d2, C &d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1,   \
+      C c0, C c1, C c2, C c3) {                                                                                 \
+    unsigned as[4] = {a0, a1, a2, a3}, bs[2] = {b0, b1};                                                        \
+    C cs[4] = {c0, c1, c2, c3}, ds[4];                                                                          \
+    multiply<A, B, C>(ds, as, bs, cs);                                                                          \
+    d0 = ds[0], d1 = ds[1], d2 = ds[2], d3 = ds[3];                                                             \
+  }
+MMA(16, float, f32, half, f16, half, f16)
+MMA(16, float, f32, nv_bfloat16, bf16, nv_bfloat16, bf16)
+MMA(8, float, f32, tf32, tf32, tf32, tf32)
+MMA(32, int, s32, int8_t, s8, int8_t, s8)
+MMA(32, int, s32, uint8_t, u8, int8_t, s8)
+MMA(32, int, s32, int8_t, s8, uint8_t, u8)
+MMA(32, int, s32, uint8_t, u8, uint8_t, u8)
+}  // namespace ptx

@@ -25,18 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir
 
-from autotune.backends.cuda.source import Launch, cuda_program
+from autotune.backends.cuda.source import Launch, cuda_program, kernels_of
 from schedules.target import Target
 
 HEADER = Path(__file__).with_name("emulator.h")
 FOLDER = Path(tempfile.gettempdir()) / "cuda-emulated"
 SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
-DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?[\w ]+? (\w+)\[\];")
+DYNAMIC = re.compile(r"extern (?:__shared__|alignas\(\d+\) static) (?:__align__\(\d+\) )?([\w ]+?) (\w+)\[\];")
 DYNAMIC_BYTES = 232448
 GUARD = 4096
 """Bytes before and behind every buffer, which nothing may write to."""
 ASYNC_COPY = re.compile(r"\bptx_cp_async_legacy_(pred_)?(?:cg|ca)_(\d+)_(\d+)_(\d+)\b")
 """A copy to shared memory: predicated or not, of how many bytes, sizes of the elements that its offsets count."""
+ASSEMBLY = re.compile(r'asm(?: volatile)?\("([\w.]+) ?([^";]*);"\s*(?::([^:;]*)(?::([^:;]*)(?::[^;]*)?)?)?\);')
+OPERAND = re.compile(r'"[^"]*"\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)')
 ASYNC_COMMIT = re.compile(r"\btvm_builtin_ptx_cp_async_commit_group\w*\(\)")
 ASYNC_WAIT = re.compile(r"\btvm_builtin_ptx_cp_async_wait_group\w*_(\d+)\(\)")
 
@@ -71,7 +73,7 @@ def _width(dtype: str) -> int:
 
 def compile_emulated(source: str) -> ctypes.CDLL:
     """The source's kernels, each as ``run_NAME(void** arguments, const unsigned* extents)``."""
-    code = source[source.index('extern "C" __global__') :]
+    code = ASSEMBLY.sub(_instruction, kernels_of(source))
     entries = []
     for name, params in SIGNATURE.findall(code):
         types = [
@@ -81,7 +83,7 @@ def compile_emulated(source: str) -> ctypes.CDLL:
         given = ", ".join(f"({kind})(intptr_t)arguments[{index}]" for index, kind in enumerate(types))
         entries.append(ENTRY.format(name=name, arguments=given))
     code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
-    code = DYNAMIC.sub(rf"alignas(128) static unsigned char \1[{DYNAMIC_BYTES}];", code)
+    code = DYNAMIC.sub(rf"alignas(128) static \1 \2[{DYNAMIC_BYTES} / sizeof(\1)];", code)
     code = ASYNC_WAIT.sub(r"emulator::wait_group(\1)", ASYNC_COMMIT.sub("emulator::commit_group()", code))
     text = f"{_copies(code)}\n{code}\n" + "\n".join(entries)
     header = _header()
@@ -91,6 +93,15 @@ def compile_emulated(source: str) -> ctypes.CDLL:
         stem.with_suffix(".cc").write_text(f'#include "{header}"\n{text}')
         _compile(stem.with_suffix(".cc"), library)
     return ctypes.CDLL(str(library))
+
+
+def _instruction(match: re.Match[str]) -> str:
+    """Inline assembly as a call of the emulator's function of that name, operands in the order of the instruction."""
+    name, text, outputs, inputs = match.groups()
+    given = OPERAND.findall(f"{outputs or ''},{inputs or ''}")
+    operands = [part.strip(" {}[]") for part in text.split(",") if part.strip()]
+    named = [given[int(part[1:])] if part.startswith("%") else part for part in operands]
+    return f"ptx::{name.replace('.', '_')}({', '.join(named)});"
 
 
 @cache
@@ -168,6 +179,13 @@ class Emulated:
         for name, kept in memory.items():
             assert (np.concatenate([kept[:GUARD], kept[-GUARD:]]) == 0xFF).all(), f"writes outside {name}"
         return memory[lowered.parameters[-1]][GUARD:-GUARD].view(output.dtype).reshape(output.shape)
+
+    def conflicts(self) -> dict[str, tuple[int, int]]:
+        """Kind of access to shared memory → how many warps made, and the most ways in which one met in a bank."""
+        kinds = ("copy", "ldmatrix", "word")
+        counts, ways = ((ctypes.c_ulonglong * len(kinds))() for _ in range(2))
+        self._library.bank_conflicts(counts, ways)
+        return {kind: (counts[at], ways[at]) for at, kind in enumerate(kinds)}
 
 
 def emulate(sch: s_tir.Schedule, target: Target, arrays: Sequence[NDArray[Any]], output: NDArray[Any]) -> NDArray[Any]:

@@ -13,14 +13,14 @@ import pytest
 from autotune.backends.cuda.source import cuda_source
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
-from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES
+from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, TENSOR
 
 TARGET = Target.cuda("sm_90")
-BY_NAME = {case.name: case for case in (*CASES, *HALVES)}
+BY_NAME = {case.name: case for case in (*CASES, *TENSOR)}
 KEPT = {
     "cuda_gemm": "conv_3x3",
     "cuda_gemm_grouped": "conv_grouped_odd",
-    "cuda_tensor": "half_conv_1x1",
+    "cuda_tensor": "float16_conv_1x1",
     "cuda_map": "pool_max",
     "cuda_map_chain": "elementwise_chain",
     "cuda_rows": "rows_softmax",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from schedules.lower import claim, lower
 from schedules.target import Target
-from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES
+from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES
 
 TARGET = Target.cuda("sm_90")
-FUNC = next(case.func for case in (*CASES, *HALVES) if case.name == "pool_max")
+FUNC = next(case.func for case in CASES if case.name == "pool_max")
 
 
 def test_initial_configs_are_members_and_apply() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,13 +12,14 @@ from tests.schedules_tests.programs import Case, inputs, shapes
 from tests.schedules_tests.templates_tests.cuda_tests.cases import (
     CASES,
     FEW,
-    HALVES,
     OTHERS,
     PRODUCTS,
     RECURRENT,
+    TENSOR,
     WINDOWS,
 )
 from tests.schedules_tests.templates_tests.cuda_tests.emulator import emulate
+from tests.schedules_tests.templates_tests.cuda_tests.tensor_checks import check_tensor
 
 TARGET = Target.cuda("sm_90")
 
@@ -60,16 +60,11 @@ def test_random_configs(case: Case) -> None:
         check(case, config)
 
 
-@pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TENSOR, ids=lambda case: case.name)
 def test_tensor_cores(case: Case) -> None:
-    """Products of 16-bit floats are summed in float32: as right as their operands."""
+    """Products are as right as their operands, and of integers exact; no access to shared memory waits for another."""
     claimed = claim(case.func, TARGET)
     assert claimed.template == case.template
-    dtype = np.dtype(str(case.func.params[0].ty.dtype))
-    arrays = [array.astype(dtype) for array in inputs(case.func)]
-    want = case.expected(*(array.astype(np.float32) for array in arrays))
-    precision = float(ml_dtypes.finfo(dtype).eps)
-    for config in (claimed.space.initial[0], BASELINE, *claimed.space.sample(RANDOM, np.random.default_rng(7))):
-        poisoned = np.full(shapes(case.func)[-1], np.nan, dtype)
-        got = emulate(lower(case.func, config, TARGET), TARGET, arrays, poisoned).astype(np.float32)
-        np.testing.assert_allclose(got, want, rtol=2 * precision, atol=precision, err_msg=config.to_json())
+    tuned = (claimed.space.initial[0], *claimed.space.sample(RANDOM, np.random.default_rng(7)))
+    for config in (BASELINE, *tuned):
+        check_tensor(case, config, TARGET)

@@ -5,7 +5,6 @@ The same cases run everywhere with the emulator; what hardware adds is told here
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -16,8 +15,9 @@ from autotune.backends.cuda.nvrtc import compile_kernels
 from schedules.config import Config
 from schedules.lower import BASELINE, claim, lower
 from schedules.target import Target
-from tests.schedules_tests.programs import Array, Case, inputs, shapes
-from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, HALVES
+from tests.schedules_tests.programs import Array, Case, dtypes, inputs, shapes
+from tests.schedules_tests.templates_tests.cuda_tests.cases import CASES, TENSOR
+from tests.schedules_tests.templates_tests.cuda_tests.tensor_checks import assert_product
 
 pytestmark = pytest.mark.gpu
 RANDOM = 12
@@ -53,13 +53,10 @@ def test_float32(case: Case, target: Target) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=config.to_json())
 
 
-@pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TENSOR, ids=lambda case: case.name)
 def test_tensor_cores(case: Case, target: Target) -> None:
-    dtype = np.dtype(str(case.func.params[0].ty.dtype))
-    arrays = [array.astype(dtype) for array in inputs(case.func)]
-    want = case.expected(*(array.astype(np.float32) for array in arrays))
-    precision = float(ml_dtypes.finfo(dtype).eps)
+    arrays = inputs(case.func)
     for config in configs(case, target):
-        poisoned = np.full(shapes(case.func)[-1], np.nan, dtype)
-        got = run(lower(case.func, config, target), target, arrays, poisoned).astype(np.float32)
-        np.testing.assert_allclose(got, want, rtol=2 * precision, atol=precision, err_msg=config.to_json())
+        poisoned = np.full(shapes(case.func)[-1], -77, dtypes(case.func)[-1])
+        got = run(lower(case.func, config, target), target, arrays, poisoned)
+        assert_product(case, arrays, got, config)

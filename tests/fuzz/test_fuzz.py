@@ -64,7 +64,7 @@ def test_changed_real_graphs_are_valid_models_and_always_the_same():
 
 def test_names_that_the_importer_invents_are_given_to_values_of_the_model():
     names = set()
-    for seed in range(20):
+    for seed in range(60):
         draft = normalised_model(seed)
         before = {name for node in draft.graph.node for name in (*node.input, *node.output)}
         collided(draft)

@@ -24,6 +24,7 @@ from tests.autotune_tests.contrib_tests.classical_tests import (
     test_tree_ensembles,
 )
 from tests.autotune_tests.importer_tests import families
+from tests.autotune_tests.importer_tests.contrib_cases import Case
 from tests.autotune_tests.importer_tests.low_bits_tests import test_low_bit_operators
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 from tests.autotune_tests.importer_tests.operators_tests import test_contrib_attention, test_contrib_ops
@@ -59,6 +60,7 @@ RNG = np.random.default_rng(0)
 CONTRIB = [*test_contrib_ops.CASES, *test_contrib_attention.ALL, *test_low_bit_operators.ALL, *test_feature_ops.CASES]
 CONTRIB += [*test_linear_models.LINEAR, *test_linear_models.REGRESSORS, *test_linear_models.MACHINES]
 CONTRIB += test_tree_ensembles.CASES
+CONTRIB.append(Case("Range", tuple(np.array(each, np.float32) for each in (1, 7, 2)), (1, 2)))
 
 
 def data(*shape, dtype=np.float32):

@@ -6,7 +6,6 @@ STAMP := $(VENV)/.set-up
 BUILD := build/models
 PACKAGES := autotune search costmodels schedules tuning_logs
 FAST := tests/search_tests tests/costmodels_tests tests/tuning_logs_tests tests/autotune_tests/graph_tests
-ROUNDS ?= 200
 KILLS ?= 200
 MINUTES ?= 120
 # Seconds of each load of `make sanitize`.
@@ -25,7 +24,7 @@ ACTION ?= run
 ONLY ?=
 BASE ?= HEAD~1
 GUARD ?= squeezenet shufflenet
-BENCH ?= squeezenet resnet50
+BENCH ?=
 
 # The first interpreter that really is a 3.11: a version manager's shim may exist and fail.
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
@@ -115,8 +114,9 @@ deployed: $(STAMP)  ## exports of models that people deploy, built with first gu
 	build/zoo/venv/bin/python -m tests.zoo.deployed build/zoo/deployed
 	$(BIN)/python -m tests.zoo build/zoo/deployed --effort instant --rounds 20 --results build/deployed.jsonl
 
-bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the table of docs/benchmarks.md
-	$(BIN)/python -m research $(BENCH) --rounds $(ROUNDS)
+bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the tables of docs/benchmarks.md and README; 40 minutes
+	$(BIN)/python -m research $(BENCH)
+	$(BIN)/python -m tests.docs figures README.md docs/benchmarks.md
 
 prior: $(STAMP)  ## what ships of random layers for first guesses: measure more of them on this machine, and fit anew
 	$(BIN)/python -m research.prior record --seconds $(RECORD_S) --seed $(START)

@@ -1,20 +1,25 @@
-"""``python -m research MODEL[:BUDGET]… [--rounds N]``: tune and time test models, and write docs/benchmarks.md."""
+"""``python -m research [MODEL[:BUDGET]…]``: tune and time test models, and write the table of docs/benchmarks.md."""
 
 import argparse
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from autotune.options import EFFORTS
-from research.page import Row, replaced, table
+from research.page import PEERS, Row, replaced, table
 from tests.models import save
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "models"
 PAGE = ROOT / "docs" / "benchmarks.md"
-STANDARD = f"{EFFORTS['standard']:g}s"
-"""The budget where none is named: that of a run without options."""
+MODELS = [
+    *("resnet50", "squeezenet", "inception_v1", "vgg19", "shufflenet", "encoder", "mlp", "qdq_cnn", "mobilenet_v2"),
+    *("efficientnet_b0", "unet", "lstm", "gru", "densenet121", "inception_v2", "alexnet", "zfnet512"),
+]
+"""Those of the page."""
+BUDGET = "45s"
+"""The budget of each run where none is named: two runs of all models end within an hour."""
 TUNE = [sys.executable, "-c", "import sys; from autotune.cli.main import main; sys.exit(main())"]
 
 
@@ -25,28 +30,31 @@ def tune(*arguments: str) -> dict[str, object]:
     return dict(json.loads(done.stdout))
 
 
-def measure(model: str, budget: str, against: str, rounds: int) -> Row:
-    """Tune and time one model; what was measured before is used."""
-    onnx, tuned = FOLDER / f"{model}.onnx", FOLDER / f"{model}.tuned"
+def measure(model: str, budget: str) -> Row:
+    """Tune one model in its own precision and with ``auto``, each from an empty log, and time both with every peer."""
+    onnx, tuned, auto = (FOLDER / f"{model}{end}" for end in (".onnx", ".tuned", ".auto.tuned"))
     if not onnx.exists():
         save(model, onnx)
-    events = FOLDER / f"{model}.events"
-    run = tune("run", str(onnx), "--out", str(tuned), "--budget", budget, "--events", str(events))
-    bench = tune("bench", str(tuned), "--against", against, "--rounds", str(rounds))
-    return Row(model, budget, run, bench)
+    run, lower = tuned_run(onnx, tuned, budget), tuned_run(onnx, auto, budget, "--precision", "auto")
+    return Row(model, run, lower, tune("bench", str(tuned), "--against", ",".join([*PEERS, str(auto)])))
+
+
+def tuned_run(onnx: Path, out: Path, budget: str, *options: str) -> dict[str, object]:
+    """The JSON object of a run that finds an empty log."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = str(Path(folder) / "log.db")
+        return tune("run", str(onnx), "--out", str(out), "--budget", budget, "--log", log, *options)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m research", description=__doc__)
-    parser.add_argument("models", nargs="+", metavar="MODEL[:BUDGET]")
-    parser.add_argument("--against", default="onnxruntime,openvino,openvino-default")
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL[:BUDGET]")
     arguments = parser.parse_args()
+    command = "make bench" if arguments.models == MODELS else f'make bench BENCH="{" ".join(arguments.models)}"'
     rows = []
     for item in arguments.models:
         model, _, budget = item.partition(":")
-        rows.append(measure(model, budget or STANDARD, arguments.against, arguments.rounds))
-        command = f'make bench BENCH="{" ".join(arguments.models)}" ROUNDS={arguments.rounds}'
+        rows.append(measure(model, budget or BUDGET))
         PAGE.write_text(replaced(PAGE.read_text(), table(rows, tune("devices"), command)))
     return 0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from research.__main__ import PAGE
-from research.page import Row, replaced, table
+from research.page import Row, replaced, summary, table
 
 MACHINE = {"cpu": {"model": "Some CPU", "threads": 2, "peak_gflops": 425.4, "memory_gb_s": 57.2}}
 
@@ -12,36 +12,39 @@ def engine(name, p50, precision="fp32"):
     return {"name": name, "version": "1", "precision": precision, "p50_ms": p50}
 
 
-def row(model="net", others=0.0):
+def row(model="net", others=0.0, fp32=2.0, auto=1.0, default="bf16"):
+    peers = {"onnxruntime": 3.0, "openvino": 4.0, "openvino-default": 1.5}
     bench = {
-        "rounds": 200,
-        "engines": [engine("tune", 2.0), engine("onnxruntime", 3.0)],
-        "speedup": {"onnxruntime": 1.5},
-        "speedup_quartiles": {"onnxruntime": [1.45, 1.55]},
+        "rounds": 20,
+        "engines": [
+            engine("tune", fp32),
+            *(engine(name, p50, default if name == "openvino-default" else "fp32") for name, p50 in peers.items()),
+            engine("build/net.auto.tuned", auto, "bf16"),
+        ],
+        "speedup": {name: p50 / fp32 for name, p50 in peers.items()},
+        "speedup_quartiles": {name: [p50 / fp32 - 0.05, p50 / fp32 + 0.05] for name, p50 in peers.items()},
         "others_cpu": others,
     }
-    return Row(model, "60s", {"measured_trials": 40, "reused_records": 2, "elapsed_s": 61.7}, bench)
+    return Row(model, {"elapsed_s": 61.7}, {"elapsed_s": 44.2}, bench)
 
 
 def test_a_line_per_model():
     lines = table([row(), row("other")], MACHINE, "make bench").splitlines()
     assert "Some CPU, 2 threads, 425 GFLOPS" in lines[0]
-    assert "`make bench`; medians of 200 rounds" in lines[1]
-    assert lines[-2] == "| net | 60s | 62 | 42 | 2.00 | 3.00 | 1.50 (1.45–1.55) |"
-    assert len({line.count("|") for line in lines[3:]}) == 1
+    assert "`make bench`; medians of at most 20 rounds" in lines[1]
+    assert lines[5] == ("| net | 62 | 44 | 2 | 1 | 3 | 4 | 1.5 | 1.50 (1.45–1.55) | 2.00 (1.95–2.05) | 1.50 |")
+    assert len({line.count("|") for line in lines[3:7]}) == 1
 
 
-def test_both_forms_of_openvino_have_columns_and_say_their_precisions():
-    rows = [row("net"), row("quantised")]
-    for each, precision in zip(rows, ("bf16", "int8"), strict=True):
-        for name, p50, own in (("openvino", 4.0, "fp32"), ("openvino-default", 1.0, precision)):
-            each.bench["engines"].append(engine(name, p50, own))
-            each.bench["speedup"][name] = p50 / 2
-            each.bench["speedup_quartiles"][name] = [p50 / 2, p50 / 2]
-    lines = table(rows, MACHINE, "make bench").splitlines()
-    assert "openvino 1 (fp32), openvino-default 1 (bf16, int8)." in lines[0]
-    assert "| openvino ms | openvino-default ms |" in lines[3]
-    assert "| 4.00 | 1.00 |" in lines[-1]
+def test_engines_say_the_precisions_that_they_chose():
+    lines = table([row("net"), row("quantised", default="int8")], MACHINE, "make bench").splitlines()
+    assert "openvino 1 (fp32), openvino-default 1 (bf16, int8), with auto (bf16)." in lines[0]
+
+
+def test_losses_are_counted():
+    fp32, auto = summary([row(), row(fp32=6.0)])
+    assert "0.50 to 1.50 times as fast, 0.87 in the geometric mean; 1 of 2 are slower" in fp32
+    assert "1.50 to 1.50 times as fast, 1.50 in the geometric mean; none of 2 is slower" in auto
 
 
 def test_a_disturbed_run_is_marked():

@@ -6,39 +6,39 @@ import re
 from collections.abc import Iterator
 
 MODELS = ("ResNet-50", "SqueezeNet", "Inception v1", "VGG-19", "ShuffleNet", "encoder", "MLP", "QDQ CNN")
-ENGINES = {
-    "ours": "`tune`, fp32",
-    "onnx": "ONNX Runtime",
-    "openvinoms": "OpenVINO, fp32",
-    "openvinodefault": "OpenVINO's default (bf16, int8)",
-}
-"""How a column of the page begins, letters alone → its name in the README."""
+COLUMNS = (
+    *("`tune run`, s", "ours, fp32 ms", "ours, `auto` ms"),
+    *("ONNX Runtime ms", "OpenVINO, fp32 ms", "OpenVINO's default ms"),
+)
+"""Those of the page's table that the README shows; all but the first are timings."""
 
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 
 
 def with_figures(readme: str, benchmarks: str) -> str:
-    """``readme`` with its table made anew from the text of docs/benchmarks.md; the fastest of every row is bold."""
-    lines = ["| model | `tune run`, s | " + " | ".join(ENGINES.values()) + " |", "|---|---|" + "---|" * len(ENGINES)]
+    """``readme`` with its table and the sums below it made from docs/benchmarks.md; the fastest of a row is bold."""
+    lines = [f"| model | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
+    table = benchmarks.partition("<!-- bench:begin -->")[2].partition("<!-- bench:end -->")[0]
+    rows = {plain(row["model"]): row for row in rows_of(table)}
     for model in MODELS:
-        row = next((row for row in rows(benchmarks) if plain(row["model"]) == plain(model)), None)
-        if row is None:
+        if plain(model) not in rows:
             continue
-        times = [row[next(head for head in row if plain(head).startswith(engine))].strip("*") for engine in ENGINES]
+        seconds, *times = (rows[plain(model)][column] for column in COLUMNS)
         least = min(times, key=float)
         shown = [f"**{time}**" if time == least else time for time in times]
-        lines.append(f"| {model} | {row['seconds']} | {' | '.join(shown)} |")
+        lines.append(f"| {model} | {seconds} | {' | '.join(shown)} |")
+    lines += ["", f"Over all {len(rows)} models:", "", *(line for line in table.splitlines() if line.startswith("- "))]
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}"
 
 
-def rows(page: str) -> Iterator[dict[str, str]]:
-    """Every row of every table of a page that times our own artifacts: column → cell."""
-    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
-        heads, _, *body = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
-        if heads[0] == "model" and all(any(plain(h).startswith(e) for h in heads) for e in ENGINES):
-            yield from (dict(zip(heads, cells, strict=True)) for cells in body)
+def rows_of(table: str) -> Iterator[dict[str, str]]:
+    """Every row of a table in Markdown: column → cell."""
+    heads, _, *body = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
+    ]
+    return (dict(zip(heads, cells, strict=True)) for cells in body)
 
 
 def plain(name: str) -> str:

@@ -114,7 +114,7 @@ deployed: $(STAMP)  ## exports of models that people deploy, built with first gu
 	build/zoo/venv/bin/python -m tests.zoo.deployed build/zoo/deployed
 	$(BIN)/python -m tests.zoo build/zoo/deployed --effort instant --rounds 20 --results build/deployed.jsonl
 
-bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the tables of docs/benchmarks.md and README; 40 minutes
+bench: $(STAMP)  ## tune, time against ONNX Runtime and OpenVINO (fp32 and its default), and rewrite the tables of docs/benchmarks.md and README; half an hour
 	$(BIN)/python -m research $(BENCH)
 	$(BIN)/python -m tests.docs figures README.md docs/benchmarks.md
 

@@ -87,7 +87,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
 def _told(what: str, gains: Sequence[float]) -> str:
     mean = math.exp(sum(map(math.log, gains)) / len(gains))
     behind = sum(gain < 1 for gain in gains)
-    lost = f"{behind} of {len(gains)} are slower" if behind else f"none of {len(gains)} is slower"
+    lost = f"slower: {behind} of {len(gains)}"
     return f"- {what}: {min(gains):.2f} to {max(gains):.2f} times as fast, {mean:.2f} in the geometric mean; {lost}."
 
 

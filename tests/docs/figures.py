@@ -27,7 +27,7 @@ def with_figures(readme: str, benchmarks: str) -> str:
         least = min(times, key=float)
         shown = [f"**{time}**" if time == least else time for time in times]
         lines.append(f"| {model} | {seconds} | {' | '.join(shown)} |")
-    lines += ["", f"Over all {len(rows)} models:", "", *(line for line in table.splitlines() if line.startswith("- "))]
+    lines += ["", *(line for line in table.splitlines() if line.startswith("- "))]
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}"

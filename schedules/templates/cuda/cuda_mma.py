@@ -24,7 +24,7 @@ from tvm.ir import Var
 from tvm.tirx.buffer import buffer_data
 
 ROWS, COLUMNS = 16, 8
-"""Of one ``mma.sync``."""
+"""Rows and columns of one ``mma.sync``."""
 
 STEP_BYTES = 32
 """Depth of one ``mma.sync``, bytes of a row."""

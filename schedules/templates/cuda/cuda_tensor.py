@@ -35,7 +35,7 @@ from schedules.templates.template import OneAlgorithm
 
 OP = TENSOR_CORES
 MOST_REGISTERS = 240
-"""Of a thread, as ``numbers`` counts them: a device has 255. NVRTC needs up to 20 fewer than counted, and 10 more."""
+"""Registers of a thread, as ``numbers`` counts them: a device has 255, and NVRTC needs up to 10 more than these."""
 
 
 class CudaTensorTemplate(OneAlgorithm[Anchor]):

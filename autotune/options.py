@@ -44,7 +44,7 @@ SHORTS = (*SHORT_TYPES, TF32)
 
 @dataclass(frozen=True)
 class Precision:
-    """Which products of a model (convolutions, products of matrices) multiply shorter operands; their sums are fp32.
+    """The products of a model (convolutions, products of matrices) that multiply shorter operands; sums are fp32.
 
     Attributes:
         products: numbers of those that do, in the order of the imported graph; None: all of them.

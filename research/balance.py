@@ -1,4 +1,4 @@
-"""How evenly kernels divide over threads, without as many threads: ``python -m research.balance --all``.
+"""Balance of kernels over threads, without as many threads: ``python -m research.balance --all``.
 
 A kernel's parallel loops have some number of jobs each. On T threads, n equal jobs take as long as ⌈n / T⌉ · T jobs.
 The share n / (⌈n / T⌉ · T) of the threads' time is work; of what no loop runs in parallel it is 1 / T. A kernel's share
@@ -120,10 +120,10 @@ def balances(model: Path, target: Target) -> list[Balance]:
     return found
 
 
-def mean(found: Sequence[Balance], threads: int) -> float:
+def mean(kernels: Sequence[Balance], threads: int) -> float:
     """The kernels' shares, weighted by their time."""
-    total = sum(each.seconds for each in found)
-    return sum(each.share(threads) * each.seconds for each in found) / total if total else 1.0
+    total = sum(kernel.seconds for kernel in kernels)
+    return sum(kernel.share(threads) * kernel.seconds for kernel in kernels) / total if total else 1.0
 
 
 def main() -> int:
@@ -139,14 +139,16 @@ def main() -> int:
     for name in names:
         models.append({})
         for threads in arguments.threads:
-            found = models[-1][threads] = balances(cached(name), Target.cpu(arguments.processor, threads))
-            lost = sorted(found, key=lambda each: each.seconds * (each.share(threads) - 1))
-            for each in lost[: arguments.worst]:
-                counts = [loop.count for loop in each.jobs]
-                print(f"    {each.share(threads):6.1%}  {counts} jobs  {each.task.template} {each.task.name}")
-        print(row(name, [mean(found, threads) for threads, found in models[-1].items()]), flush=True)
+            kernels = models[-1][threads] = balances(cached(name), Target.cpu(arguments.processor, threads))
+            lost = sorted(kernels, key=lambda kernel: kernel.seconds * (kernel.share(threads) - 1))
+            for kernel in lost[: arguments.worst]:
+                counts = [loop.count for loop in kernel.jobs]
+                print(f"    {kernel.share(threads):6.1%}  {counts} jobs  {kernel.task.template} {kernel.task.name}")
+        print(row(name, [mean(kernels, threads) for threads, kernels in models[-1].items()]), flush=True)
     alike = [statistics.fmean(mean(model[threads], threads) for model in models) for threads in arguments.threads]
-    by_time = [mean([each for model in models for each in model[threads]], threads) for threads in arguments.threads]
+    by_time = [
+        mean([kernel for model in models for kernel in model[threads]], threads) for threads in arguments.threads
+    ]
     print(row("models alike", alike), row("kernels by time", by_time), sep="\n")
     return 0 if min(by_time) >= BAR else 1
 

@@ -29,7 +29,7 @@ NINE = (
 """The light models, those with few weights first."""
 
 THREADS = (16, 4, 8, 2)
-"""In the order in which they are run."""
+"""Thread counts, in the order in which they are run."""
 
 PEERS = ("onnxruntime", "openvino-default")
 ROUNDS = 5
@@ -83,14 +83,14 @@ def _tune(*arguments: str) -> dict[str, Any]:
 
 
 def rows(folder: Path, steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """What the cells printed that succeeded."""
+    """Objects that successful cells printed."""
     done = [result(folder, step) for step in steps]
-    return [json.loads(each["output"].splitlines()[-1]) for each in done if each.get("code") == 0]
+    return [json.loads(answer["output"].splitlines()[-1]) for answer in done if answer.get("code") == 0]
 
 
-def lines(found: Sequence[dict[str, Any]]) -> list[str]:
+def lines(cells: Sequence[dict[str, Any]]) -> list[str]:
     """A table: a row for each cell."""
-    engines = list(dict.fromkeys(name for row in found for name in row["ms"]))
+    engines = list(dict.fromkeys(name for row in cells for name in row["ms"]))
     head = ["model", "threads", *(f"{name} ms" for name in engines), *(f"over {name}" for name in PEERS)]
     return table(
         head,
@@ -101,7 +101,7 @@ def lines(found: Sequence[dict[str, Any]]) -> list[str]:
                 *(f"{row['ms'][name]:.3f}" if name in row["ms"] else "" for name in engines),
                 *(f"{row['speedup'][name]:.2f}" if name in row["speedup"] else "" for name in PEERS),
             ]
-            for row in sorted(found, key=lambda row: (row["model"], row["threads"]))
+            for row in sorted(cells, key=lambda row: (row["model"], row["threads"]))
         ],
     )
 

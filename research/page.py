@@ -62,7 +62,8 @@ def table(rows: Sequence[Row], machine: Data, command: str) -> str:
     speeds = f"{cpu['peak_gflops']:.0f} GFLOPS fp32 and {cpu['memory_gb_s']:.0f} GB/s measured"
     most = max(row.bench["rounds"] for row in rows)
     lines = [
-        f"{cpu['model']}, {cpu['threads']} threads, {speeds}; {_engines(rows)}.",
+        f"{cpu['model']}, {cpu['threads']} threads, {speeds}.",
+        f"Engines: {_engines(rows)}.",
         f"Made by `{command}`; medians of at most {most} rounds. *s*: the entire run.",
         "",
         "| " + " | ".join(heads) + " |",

@@ -61,7 +61,7 @@ def test_kernels_divide_over_many_threads(name: str, threads: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", THREADS)
 def test_kernels_of_twenty_models_divide_over_many_threads(threads: int) -> None:
-    """By time, and each model alike; on 64 threads small kernels have too few vectors of results for the latter."""
+    """Both means are checked; on 64 threads small kernels have too few vectors of results for that of the models."""
     models = [balances(cached(name), Target.cpu("sapphirerapids", threads)) for name in balance.MODELS]
     assert mean([each for found in models for each in found], threads) >= BAR
     shares = [mean(found, threads) for found in models]

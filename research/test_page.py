@@ -31,14 +31,14 @@ def row(model="net", others=0.0, fp32=2.0, auto=1.0, default="bf16"):
 def test_a_line_per_model():
     lines = table([row(), row("other")], MACHINE, "make bench").splitlines()
     assert "Some CPU, 2 threads, 425 GFLOPS" in lines[0]
-    assert "`make bench`; medians of at most 20 rounds" in lines[1]
-    assert lines[5] == ("| net | 62 | 44 | 2 | 1 | 3 | 4 | 1.5 | 1.50 (1.45–1.55) | 2.00 (1.95–2.05) | 1.50 |")
-    assert len({line.count("|") for line in lines[3:7]}) == 1
+    assert "`make bench`; medians of at most 20 rounds" in lines[2]
+    assert lines[6] == ("| net | 62 | 44 | 2 | 1 | 3 | 4 | 1.5 | 1.50 (1.45–1.55) | 2.00 (1.95–2.05) | 1.50 |")
+    assert len({line.count("|") for line in lines[4:8]}) == 1
 
 
 def test_engines_say_the_precisions_that_they_chose():
     lines = table([row("net"), row("quantised", default="int8")], MACHINE, "make bench").splitlines()
-    assert "openvino 1 (fp32), openvino-default 1 (bf16, int8), with auto (bf16)." in lines[0]
+    assert "openvino 1 (fp32), openvino-default 1 (bf16, int8), with auto (bf16)." in lines[1]
 
 
 def test_losses_are_counted():

@@ -48,7 +48,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What a placement takes of a device's memory.
+    """A placement's use of a device's memory.
 
     Attributes:
         device: such as ``cuda:0``.

@@ -66,13 +66,13 @@ def fitting_weights(name: str, part: Artifact, budget_bytes: int) -> Streaming:
     """
     if part.steps is None:
         raise ArtifactError(f"{part.path} has operators whose shapes depend on data, which run on the CPU only")
-    found = choose_resident(replace(part.steps, weights=part.weights), budget_bytes)
-    if found is None:
+    streaming = choose_resident(replace(part.steps, weights=part.weights), budget_bytes)
+    if streaming is None:
         raise OutOfMemoryError(
             f"{name} has {budget_bytes} bytes for its weights, and no two buffers fit into them; let it use more, "
             "or place less on it"
         )
-    return found
+    return streaming
 
 
 def weights_bytes(part: Artifact) -> int:

@@ -1,4 +1,4 @@
-"""What subgraphs take of a device's memory, and how long they run there where their weights have to be streamed."""
+"""Subgraphs' use of a device's memory, and their time there if their weights have to be streamed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schedules.vocabulary.errors import RunError
 
 
 class CapacityError(RunError):
-    """What was placed on a device does not fit into its memory, not even with its weights streamed."""
+    """Subgraphs placed on a device do not fit into its memory, not even with their weights streamed."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,18 @@ class DeviceCapacity:
         Raises:
             CapacityError: if one does not fit.
         """
-        parts = [each.part for each in held.values()]
+        parts = [subgraph.part for subgraph in held.values()]
         room = Room.of(arena_bytes, self.bytes, parts)
         limit = self.bytes or room.arena_bytes + room.inner_bytes + room.weight_bytes
         used, fetched, seconds = arena_bytes, 0, {}
-        for name, each in held.items():
-            used += 0 if each.part.steps is None else each.part.steps.arena_bytes
-            streaming = _choice(each.part, min(limit - used, room.share(each.part, limit)))
+        for name, subgraph in held.items():
+            used += 0 if subgraph.part.steps is None else subgraph.part.steps.arena_bytes
+            streaming = _choice(subgraph.part, min(limit - used, room.share(subgraph.part, limit)))
             if streaming is None:
                 raise CapacityError(f"subgraph {name!r} does not fit into {limit} bytes of {self.device}")
             used += streaming.bytes
-            fetched += self._fetched(each.part, streaming)
-            seconds[name] = self._seconds(each, streaming)
+            fetched += self._fetched(subgraph.part, streaming)
+            seconds[name] = self._seconds(subgraph, streaming)
         return Loaded(seconds, DeviceMemory(self.device, self.bytes, used, fetched))
 
     def at_share(self, held: Held, share: float) -> float | None:

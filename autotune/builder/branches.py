@@ -95,11 +95,11 @@ def cut_into_branches(path: Path, inputs: Inputs, share: Share, memory_bytes: in
     def work(sound: Sound) -> tuple[list[tuple[str, bytes]], Mapping[str, tuple[str, ...]]]:
         model = load_model(path, inputs)
         sound(count_nodes(model))
-        found = cut_branches(simplify(model), share, memory_bytes)
-        return [(branch.name, branch.model.SerializeToString()) for branch in found.parts], found.joins
+        cut = cut_branches(simplify(model), share, memory_bytes)
+        return [(branch.name, branch.model.SerializeToString()) for branch in cut.parts], cut.joins
 
-    model, (found, joins) = guarded(path, inputs, work, LIMITS.get())
-    return model, Branches(tuple(Branch(name, load_model_from_string(text)) for name, text in found), joins)
+    model, (texts, joins) = guarded(path, inputs, work, LIMITS.get())
+    return model, Branches(tuple(Branch(name, load_model_from_string(text)) for name, text in texts), joins)
 
 
 def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None, memory_bytes: int = 0) -> Branches:
@@ -126,21 +126,21 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None, m
     nodes, work = list(model.graph.node), _work(model)
     cutter, edges = Cutter(model), _edges(nodes)
     place = {name: index for index, node in enumerate(nodes) for name in node.output}
-    found: list[tuple[str, list[int]]] = []
+    groups: list[tuple[str, list[int]]] = []
     begin = stage = 0
     # What comes before a cut operator in the order of the nodes needs nothing of it, nor of what comes after.
     for end, halves in (*((min(place[n] for n in each.made[0]), each) for each in splits), (len(nodes), None)):
-        found += coarse(partition(_within(edges, begin, end)).phases, work[begin:end], sum(work), begin, stage)
-        stage = 1 + max((int(name.partition(".")[0]) for name, _ in found), default=-1)
+        groups += coarse(partition(_within(edges, begin, end)).phases, work[begin:end], sum(work), begin, stage)
+        stage = 1 + max((int(name.partition(".")[0]) for name, _ in groups), default=-1)
         if halves is not None:
-            found += [(f"{stage}.{n}", sorted(place[name] for name in made)) for n, made in enumerate(halves.made)]
+            groups += [(f"{stage}.{n}", sorted(place[name] for name in made)) for n, made in enumerate(halves.made)]
             stage, begin = stage + 1, place[halves.value] + 1
     sizes = _weight_bytes(model)
     if memory_bytes and sum(sizes) > memory_bytes:
         piece = max(PIECE * memory_bytes, sum(sizes) / MOST_PIECES)
-        cut = (in_pieces(members, name, edges, sizes.__getitem__, piece) for name, members in found)
-        found = [(part.name, list(part.nodes)) for parts in cut for part in parts]
-    parts = (Branch(name, cutter.part([nodes[index] for index in members])) for name, members in found)
+        cut = (in_pieces(members, name, edges, sizes.__getitem__, piece) for name, members in groups)
+        groups = [(part.name, list(part.nodes)) for parts in cut for part in parts]
+    parts = (Branch(name, cutter.part([nodes[index] for index in members])) for name, members in groups)
     return Branches(tuple(parts), {each.value: each.parts for each in splits})
 
 
@@ -152,7 +152,7 @@ def _work(model: ModelProto) -> list[float]:
 
 def _weight_bytes(model: ModelProto) -> list[int]:
     """Bytes of constants that each node reads."""
-    sizes = {each.name: tensor_bytes(each) for each in model.graph.initializer}
+    sizes = {tensor.name: tensor_bytes(tensor) for tensor in model.graph.initializer}
     return [sum(sizes.get(name, 0) for name in set(node.input)) for node in model.graph.node]
 
 

@@ -212,8 +212,8 @@ class CpuAndDevice:
         def seconds(lanes: tuple[int, ...]) -> float:
             if lanes not in known:
                 known[lanes] = self._settled(self.parts, lanes)
-            found = known[lanes]
-            return math.inf if found is None else found.predicted_s
+            placed = known[lanes]
+            return math.inf if placed is None else placed.predicted_s
 
         start = min((placed.placement.lanes for placed in placements), key=seconds)
         held = self._held(self.parts)
@@ -314,9 +314,10 @@ class CpuAndDevice:
             return race([self._run(candidate.made) for candidate in candidates])
         alone = {False: (0, 0, 0), True: (0, 1, 0)}
         predicted = (
-            each.placed or self._settled([self.whole], alone[each.name == DEVICE_ALONE]) for each in candidates
+            candidate.placed or self._settled([self.whole], alone[candidate.name == DEVICE_ALONE])
+            for candidate in candidates
         )
-        return [math.inf if each is None else each.predicted_s for each in predicted]
+        return [math.inf if model is None else model.predicted_s for model in predicted]
 
     def ratios(self, one: Candidate[Path], other: Candidate[Path]) -> Sequence[float]:
         """Implement ``Source.ratios``: measured where the device is here, else as predicted."""
@@ -431,7 +432,7 @@ class CpuAndDevice:
 
 
 def _ends_of(name: str, path: Path) -> Ends:
-    """What the artifact at ``path`` reads and writes."""
+    """Inputs and outputs of the artifact at ``path``."""
     artifact = read_artifact(path)
     return Ends(name, artifact.inputs, artifact.outputs)
 

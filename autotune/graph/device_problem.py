@@ -41,7 +41,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Ends:
-    """What a subgraph, or the whole model, reads and writes."""
+    """Inputs and outputs of a subgraph, or of the whole model."""
 
     name: str
     inputs: tuple[TensorSpec, ...]
@@ -56,8 +56,8 @@ def spec_bytes(spec: TensorSpec) -> int:
 def values_of(parts: Sequence[Ends], model: Ends) -> list[str]:
     """The values that pass between subgraphs, or in and out of the model, as ``problem_of`` numbers its tensors."""
     read = {spec.name for ends in parts for spec in ends.inputs} | {spec.name for spec in model.outputs}
-    made = (*model.inputs, *(spec for ends in parts for spec in ends.outputs))
-    return [spec.name for spec in made if spec.name in read]
+    written = (*model.inputs, *(spec for ends in parts for spec in ends.outputs))
+    return [spec.name for spec in written if spec.name in read]
 
 
 def problem_of(
@@ -73,9 +73,9 @@ def problem_of(
         for spec in ends.inputs:
             readers.setdefault(spec.name, []).append(number)
     makers = (Ends(INPUTS, (), model.inputs), *parts)
-    made = {spec.name: (number, spec) for number, ends in enumerate(makers) for spec in ends.outputs}
+    maker_of = {spec.name: (number, spec) for number, ends in enumerate(makers) for spec in ends.outputs}
     values = values_of(parts, model)
-    tensors = tuple(Tensor(made[name][0], tuple(readers[name]), spec_bytes(made[name][1])) for name in values)
+    tensors = tuple(Tensor(maker_of[name][0], tuple(readers[name]), spec_bytes(maker_of[name][1])) for name in values)
     cpu, device = lanes
     still = (0.0, None)
 

@@ -28,7 +28,7 @@ BISECTIONS = 30
 
 @dataclass(frozen=True)
 class Streaming:
-    """Which weights stay in a device's memory.
+    """Weights that stay in a device's memory.
 
     Attributes:
         resident: numbers of the weights that stay; the others are streamed.
@@ -58,7 +58,7 @@ def choose_resident(steps: Steps, budget_bytes: int) -> Streaming | None:
     if sum(sizes) <= budget_bytes:
         return Streaming(frozenset(range(len(sizes))), 0, sum(sizes))
     reads = [_weights_of(step) for step in steps.calls]
-    found: list[tuple[int, Streaming]] = []
+    choices: list[tuple[int, Streaming]] = []
     for buffer in sorted({sum(sizes[w] for w in read) for read in reads if read}):
         kept = {w for read in reads if sum(sizes[w] for w in read) > buffer for w in read}
         left = budget_bytes - BUFFERS * buffer - sum(sizes[w] for w in kept)
@@ -69,8 +69,8 @@ def choose_resident(steps: Steps, budget_bytes: int) -> Streaming | None:
                 kept.add(weight)
                 left -= sizes[weight]
         streamed = sum(sizes[w] for read in reads for w in read if w not in kept)
-        found.append((streamed, Streaming(frozenset(kept), buffer, budget_bytes - left)))
-    return min(found, key=lambda pair: (pair[0], pair[1].bytes), default=(0, None))[1]
+        choices.append((streamed, Streaming(frozenset(kept), buffer, budget_bytes - left)))
+    return min(choices, key=lambda pair: (pair[0], pair[1].bytes), default=(0, None))[1]
 
 
 def streamed(steps: Steps, streaming: Streaming, lanes: tuple[Lane, Lane]) -> Steps:
@@ -106,8 +106,8 @@ def streamed(steps: Steps, streaming: Streaming, lanes: tuple[Lane, Lane]) -> St
         for weight in fetched:
             places[weight] = offset
             array = steps.weights[weight]
-            given = Operand("weight", weight, array.shape, str(array.dtype))
-            copies.append(Step(COPY, (given, replace(given, place="arena", index=offset))))
+            source = Operand("weight", weight, array.shape, str(array.dtype))
+            copies.append(Step(COPY, (source, replace(source, place="arena", index=offset))))
             offset += _round_up(array.nbytes)
         waits = (readers[-BUFFERS],) if len(readers) >= BUFFERS else ()
         groups.append(Group(f"weights {len(readers)}", 1, len(copies), waits))
@@ -145,7 +145,9 @@ def streaming_s(steps: Steps, streaming: Streaming, kernel_s: Sequence[float], l
 
 def shares_of_calls(steps: Steps) -> list[float]:
     """Return the share of a run that each call takes by the bytes that it touches, where only the whole was timed."""
-    sizes = [sum(math.prod(each.shape) * numpy_type(each.dtype).itemsize for each in c.operands) for c in steps.calls]
+    sizes = [
+        sum(math.prod(one.shape) * numpy_type(one.dtype).itemsize for one in call.operands) for call in steps.calls
+    ]
     return [size / (sum(sizes) or 1) for size in sizes]
 
 

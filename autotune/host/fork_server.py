@@ -47,7 +47,7 @@ status is its own and not that of the kill."""
 
 @dataclass(frozen=True)
 class Start:
-    """What a worker is started with.
+    """A worker's handler and its settings.
 
     Attributes:
         handler: import path of the handler's class, ``module:Class``.
@@ -163,8 +163,8 @@ class ForkServer:
         keep_what_is_loaded()
 
     def _read(self, start: str) -> Start:
-        found: Start = pickle.loads((self._directory / start).read_bytes())  # noqa: S301 - from this server's caller
-        return found
+        settings: Start = pickle.loads((self._directory / start).read_bytes())  # noqa: S301 - from this server's caller
+        return settings
 
     def _replace_by_fresh(self, handle: int, start: str) -> None:
         """Make this process a new interpreter that serves on ``handle``."""

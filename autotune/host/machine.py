@@ -327,13 +327,13 @@ def _shared(target: Target, host: Host) -> list[str]:
     lines = []
     for level, name in ((2, "clusters"), (3, "slices")):
         groups = Counter((cache.size_bytes, len(cache.cpus & cpus)) for cache in host.caches if cache.level == level)
-        found = [
+        texts = [
             f"{number} × {_size(size)} for {sharing} thread{'s' * (sharing > 1)}"
             for (size, sharing), number in sorted(groups.items())
             if sharing
         ]
         if any(sharing > 1 for _, sharing in groups) and (level == 2 or sum(groups.values()) > 1):
-            lines.append(f"{name:8} L{level}: {', '.join(found)}")
+            lines.append(f"{name:8} L{level}: {', '.join(texts)}")
     nodes = nodes_of(cpus, host)
     if len(nodes) > 1:
         lines.append(f"memory   {len(nodes)} nodes, beside {', '.join(str(len(node)) for node in nodes)} threads")
@@ -393,7 +393,7 @@ def _cache_bytes(read: Reader, cpu: int) -> dict[int, int]:
 
 def _shared_caches(read: Reader, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
     """Each cache of levels 2 and 3 once, with all the CPUs that the kernel says share it."""
-    found: dict[tuple[int, frozenset[int]], Cache] = {}
+    caches: dict[tuple[int, frozenset[int]], Cache] = {}
     known: set[tuple[int, int]] = set()
     present = (read(f"{CPUS}/cpu{cpus[0]}/cache/index{index}/level") is not None for index in range(MOST_CACHES))
     last = sum(itertools.takewhile(bool, present))
@@ -404,18 +404,18 @@ def _shared_caches(read: Reader, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
         level, size = _cache(read, folder)
         sharing = cpu_list(read(f"{folder}/shared_cpu_list")) if level >= 2 else frozenset[int]()
         if cpu in sharing:
-            found.setdefault((level, sharing), Cache(level, size, sharing))
+            caches.setdefault((level, sharing), Cache(level, size, sharing))
             known |= {(index, other) for other in sharing}
-    return tuple(found.values())
+    return tuple(caches.values())
 
 
 def _cache(read: Reader, folder: str) -> tuple[int, int]:
     """(level, bytes) of the data cache that ``folder`` describes; zeros for another kind, and for what is no cache."""
     level, kind, size = (read(f"{folder}/{name}") for name in ("level", "type", "size"))
-    found = re.fullmatch(r"(\d{1,12})([KMG]?)", size or "", re.ASCII)
-    if not found or level not in ("1", "2", "3") or kind not in ("Data", "Unified"):
+    match = re.fullmatch(r"(\d{1,12})([KMG]?)", size or "", re.ASCII)
+    if not match or level not in ("1", "2", "3") or kind not in ("Data", "Unified"):
         return 0, 0
-    return int(level), int(found[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+    return int(level), int(match[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[match[2]]
 
 
 def _cgroup_quota(read: Reader) -> float | None:

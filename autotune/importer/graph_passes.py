@@ -142,7 +142,7 @@ def _converted(model: ModelProto) -> ModelProto:
     if version >= MIN_OPSET:
         return model
     rewrite(model, only=UNCONVERTED)
-    foreign = {made for node in model.graph.node if node.domain not in STANDARD_DOMAINS for made in node.output}
+    foreign = {name for node in model.graph.node if node.domain not in STANDARD_DOMAINS for name in node.output}
     declared = [value for value in model.graph.value_info if value.name in foreign]
     say = logger.debug if foreign else logger.warning
     try:

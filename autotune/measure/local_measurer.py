@@ -103,7 +103,7 @@ class MeasureLimits:
 
 @dataclass(frozen=True)
 class Shared:
-    """What several measurers have in common.
+    """The lock and the server that several measurers share.
 
     Attributes:
         lock: of this machine, if others measure on it; None for one that nobody else has.

@@ -103,7 +103,7 @@ def tune_composition(
 def _compared(
     job: PartJob, first: Result | None, tune: TunePart, observe: Observer, interrupted: bool
 ) -> Result | None:
-    """What came of a part, with an artifact that was compared with the reference; nothing is measured again."""
+    """A part's result, with an artifact that was compared with the reference; nothing is measured again."""
     options = replace(job.options, trials=0, peer=False) if job.options.searches else job.options
     again = tune(replace(job, options=options, compared=True), observe, interrupted)
     if first is None or again is None:

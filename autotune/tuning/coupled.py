@@ -148,7 +148,7 @@ def _note(path: Path, best: Fastest[Path]) -> None:
     artifact = read_artifact(path)
     plan, used = artifact.plan, measured_memory(artifact)
     assert plan.lanes is not None
-    devices = tuple(replace(each, measured_bytes=used[each.device][0]) for each in plan.lanes.devices)
+    devices = tuple(replace(memory, measured_bytes=used[memory.device][0]) for memory in plan.lanes.devices)
     lanes = replace(plan.lanes, one_lane_s=best.one_lane_s, measured_s=best.seconds, devices=devices)
     noted = replace(plan, lanes=lanes)
     attach(path, "plan.json", noted.to_json().encode())

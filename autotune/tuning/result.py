@@ -22,7 +22,7 @@ PHASES = ("import", "search", "compile", "measure", "build", "verify")
 
 @dataclass(frozen=True)
 class PlacementSummary:
-    """What a placement on a CPU and devices was expected to take, and what it took.
+    """Expected and measured memory and latency of a placement on a CPU and devices.
 
     Attributes:
         predicted_ms, measured_ms: of the whole model; ``measured_ms`` is None without the device.

@@ -186,7 +186,7 @@ class Reference:
             return Allowance(_run(free, feed), (theirs, plain), str(error))
 
     def _short(self, feed: Arrays, theirs: list[NDArray[Any]], precision: str) -> Allowance:
-        """What shorter operands cost, in the operators that the importer sees; in the model's own where those have no
+        """The cost of shorter operands, in the operators that the importer sees; in the model's own where those have no
         kernel in ONNX Runtime.
         """
         chosen = Precision.parse(precision)

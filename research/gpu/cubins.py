@@ -133,7 +133,7 @@ def load(artifact: Path) -> int:
 
 
 def cubins_of(library: Path) -> Iterator[bytes]:
-    """What a library embeds from every ELF file on, some of which are cubins."""
+    """A library's bytes from each embedded ELF file on; some of these files are cubins."""
     data = library.read_bytes()
     at = data.find(ELF, 1)  # at 0 it is the library's own
     while at >= 0:

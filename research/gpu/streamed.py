@@ -69,9 +69,9 @@ def main() -> int:
         print(json.dumps(tuned))
         return 1
     artifact = read_artifact(arguments.out / f"{arguments.model}.tuned")
-    found = compared(CudaBackend(), Lane(DEVICE, 0, artifact.target.threads, DEVICE), artifact)
-    print(json.dumps({"model": arguments.model, **found}))
-    return int(abs(found["off"]) > BAR)
+    figures = compared(CudaBackend(), Lane(DEVICE, 0, artifact.target.threads, DEVICE), artifact)
+    print(json.dumps({"model": arguments.model, **figures}))
+    return int(abs(figures["off"]) > BAR)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from tests.zoo.exports import Export, _settle, _write, write_exports
 from tests.zoo.strangers import IMAGE, Inputs, _timm, _transformer
 
@@ -121,7 +123,7 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], Inputs]] = {
             "num_input_channels": 7,
             "context_length": 512,
             "patch_length": 16,
-            "patch_stride": 16,
+            "patch_stride": 8,
             "d_model": 128,
             "num_attention_heads": 16,
             "ffn_dim": 256,
@@ -198,6 +200,7 @@ def _either(first: Export, second: Export) -> Export:
     def export(path: Path) -> None:
         try:
             first(path)
+            onnx.checker.check_model(path, full_check=True)  # TorchScript's exporter writes sizes that do not fit
         except Exception:  # an exporter may fail in any way
             second(path)
 

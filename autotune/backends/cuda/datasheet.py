@@ -15,7 +15,7 @@ PEAKS = {
 and A40; L40S; H200."""
 
 HALVES, BYTES = 2, 4
-"""How many times as fast as TF32 tensor cores multiply types of 16 and of 8 bits."""
+"""Speed of tensor cores on types of 16 and of 8 bits, relative to TF32."""
 
 L2_PER_MEMORY = 4.0
 """Bandwidth of L2 over that of memory. Heuristic and generous: no data sheet has it, and a bound may be too low in

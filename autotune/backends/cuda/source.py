@@ -23,7 +23,7 @@ from schedules.vocabulary.errors import check
 
 AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 KERNELS = re.compile(r'(template <class T> )?static __forceinline__ __device__|extern "C" __global__')
-"""Where the kernels begin, with the device functions that templates bring along, behind what TVM includes."""
+"""Start of the kernels, behind TVM's includes, with the device functions that templates bring along."""
 
 _BUILD = importlib.import_module("tvm.tirx.build")  # ``tvm.tirx.build`` itself names a function
 

@@ -37,7 +37,7 @@ _NF4 = (
     *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
     *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
 )
-BNB4 = (*_FP4, *(-each for each in _FP4)), _NF4
+BNB4 = (*_FP4, *(-number for number in _FP4)), _NF4
 """Numbers of bitsandbytes' formats FP4 and NF4, by ``quant_type`` of MatMulBnb4. NF4 is of Dettmers et al., QLoRA."""
 
 
@@ -103,9 +103,11 @@ def matmul_bnb4(node: Node, e: Emit) -> list[str] | None:
     The weights are made floating point at import.
     """
     depth, columns, block = (int(node.attr(name, 0)) for name in ("K", "N", "block_size"))
-    if depth < 1 or columns < 1 or block < SMALLEST_GROUP or not node.attr("transB", 1):
-        raise node.refused(f"its block_size {block}, K {depth} and N {columns} do not describe weights")
-    count, table = depth * columns, np.array(BNB4[int(node.attr("quant_type", 1))])
+    kind = int(node.attr("quant_type", 1))
+    if depth < 1 or columns < 1 or block < SMALLEST_GROUP or kind not in range(len(BNB4)) or not node.attr("transB", 1):
+        words = f"its quant_type {kind}, block_size {block}, K {depth} and N {columns} do not describe weights"
+        raise node.refused(f"{words} (N, K) in FP4 or NF4")
+    count, table = depth * columns, np.array(BNB4[kind])
     whole = e.reshape(node.input(1), -1, 1)
     halves = [e.op("Div", whole, e.const(np.uint8(16))), e.op("Mod", whole, e.const(np.uint8(16)))]
     codes = e.slice(e.reshape(e.concat(halves, 1), -1), 0, 0, count)

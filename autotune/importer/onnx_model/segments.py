@@ -122,14 +122,15 @@ def declare_foreign(model: ModelProto) -> None:
     except ThirdPartyError as error:
         raise ModelError(f"ONNX Runtime refuses the model too: {error}") from error
     for value in session.get_outputs():
-        if value.name in unknown and all(isinstance(size, int) for size in value.shape):
+        is_fixed = value.type.startswith("tensor(") and all(isinstance(size, int) for size in value.shape)
+        if value.name in unknown and is_fixed:
             kind = value.type.removeprefix("tensor(").removesuffix(")").upper()
             element = TensorProto.DataType.Value(kind)
-            found = helper.make_tensor_value_info(value.name, element, value.shape)
+            info = helper.make_tensor_value_info(value.name, element, value.shape)
             if value.name in declared:
-                declared[value.name].CopyFrom(found)
+                declared[value.name].CopyFrom(info)
             else:
-                model.graph.value_info.append(found)
+                model.graph.value_info.append(info)
     infer_shapes(model, model.graph.name or "model")
 
 

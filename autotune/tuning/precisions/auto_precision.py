@@ -126,7 +126,7 @@ class AutoPrecision:
         self._made[precision] = place
         options = part_options(self._options, share, place, self._options.inputs)
         asked = self._options.peer and precision == FP32
-        pure = [read_tasks(self._made[each])[0] for each in self._pure if precision not in self._pure]
+        pure = [read_tasks(self._made[other])[0] for other in self._pure if precision not in self._pure]
         elsewhere = frozenset(task.key for tasks in pure for task in tasks)
         given = replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
         return PartJob(self._path, replace(given, elsewhere=elsewhere), self._target)

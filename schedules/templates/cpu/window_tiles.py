@@ -1,4 +1,4 @@
-"""What depthwise convolution and pooling share: tiles of a row, rows as parallel jobs, or parts of rows."""
+"""Tiles of a row, and rows or parts of rows as parallel jobs, for depthwise convolution and pooling."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ PIECE_BYTES = 16
 
 @dataclass(frozen=True)
 class Multiply:
-    """What tensor cores multiply.
+    """Types that tensor cores multiply.
 
     Attributes:
         types: operands in shared memory, of rows and columns: TVM's names.
@@ -91,12 +91,12 @@ SHARED = '"r"((unsigned)__cvta_generic_to_shared({}))'
 
 def _call(name: str, parameters: str, body: str, *arguments: Place | tirx.Expr) -> tirx.Stmt:
     """Return a call of the function ``name``, whose definition stands before the kernel once."""
-    given: list[tirx.Expr | int] = []
+    values: list[tirx.Expr | int] = []
     for argument in arguments:
-        given += [buffer_data(argument[0]), argument[1]] if isinstance(argument, tuple) else [argument]
+        values += [buffer_data(argument[0]), argument[1]] if isinstance(argument, tuple) else [argument]
     head = f"template <class T> {HEAD}" if "T*" in parameters else HEAD
     source = f"\n{head} {name}({parameters}) {{\n  {body}\n}}\n"
-    return tirx.Evaluate(cuda_func_call(name, *given, source_code=source))
+    return tirx.Evaluate(cuda_func_call(name, *values, source_code=source))
 
 
 def copy(to: Place, source: tirx.Expr, size: int, wanted: tirx.Expr) -> tirx.Stmt:

@@ -40,7 +40,7 @@ BANK_BYTES = 128
 """All banks of shared memory."""
 
 LEAST_COPY_BYTES = 4
-"""What one asynchronous copy moves at least."""
+"""Least bytes of one asynchronous copy."""
 
 SUM_THREADS = 128
 """Threads of a block that adds up the parts of a shared depth."""
@@ -53,7 +53,7 @@ Index = Any
 
 @dataclass(frozen=True)
 class TensorTile:
-    """How a product is cut; see ``cuda_tensor``.
+    """Tiles of a product; see ``cuda_tensor``.
 
     Attributes:
         m, n, k: of a block, for one step.
@@ -170,8 +170,8 @@ def product_parts(func: tirx.PrimFunc, anchor: Anchor, size: int) -> ProductPart
         return Gather(element, sizes, int(along[at]), runs[at] if runs[at] * size >= LEAST_COPY_BYTES else 1)
 
     def store(g: Index, row: Index, column: Index, total: tirx.Expr) -> tirx.Stmt:
-        def loaded(found: TensorLoad) -> tirx.Expr:
-            return total if found.source.same_as(product) else found
+        def loaded(load: TensorLoad) -> tirx.Expr:
+            return total if load.source.same_as(product) else load
 
         body = tvm_ffi.structural_map(end.body, (TensorLoad, loaded))
         return _with_axes(body, [axis.var for axis in end.iter_vars], (g, row, column))
@@ -216,8 +216,8 @@ def tensor_kernel(func: tirx.PrimFunc, anchor: Anchor, kind: Multiply, tile: Ten
             nest = _bound(var, extent, thread, nest)
         blocks.append(nest)
     body = rooted(blocks, allocated)
-    made = tvm.IRModule({"main": tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)})
-    return tirx.transform.ForceNarrowIndexToInt32()(made)["main"]
+    module = tvm.IRModule({"main": tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)})
+    return tirx.transform.ForceNarrowIndexToInt32()(module)["main"]
 
 
 def _bound(var: Var, extent: int, thread: str, body: tirx.Stmt) -> tirx.Stmt:
@@ -336,12 +336,12 @@ class _Kernel:
         is_rows = gather is self._parts.rows
         k_axis = 1 if is_rows else 0
         whole = self._tile.k * self._steps * self._tile.split
-        found = []
+        conditions = []
         for axis, size in enumerate(gather.sizes):
             covered = whole if axis == k_axis else math.ceil(size / shape[axis]) * shape[axis]
             if covered > size:
-                found.append(at[1 + axis] < size)
-        return found
+                conditions.append(at[1 + axis] < size)
+        return conditions
 
     def _copied(self, value: tirx.Expr, bounds: list[tirx.Expr], to: Index, run: int) -> tirx.Stmt:
         """Store an element, or begin to copy ``run``."""
@@ -486,8 +486,8 @@ class _Kernel:
     ) -> tirx.Stmt:
         """Loops that the CUDA compiler unrolls: registers cannot be indexed."""
         indices = [Var(f"i{number}", self._parts.index) for number in range(len(extents))]
-        made = body(*indices)
+        nest = body(*indices)
         notes: Mapping[str, Any] = {"pragma_unroll_explicit": 0} if kind == tirx.ForKind.UNROLLED else {}
         for index, extent in zip(reversed(indices), reversed(extents), strict=True):
-            made = tirx.For(index, self._number(0), self._number(extent), kind, made, annotations=notes)
-        return made
+            nest = tirx.For(index, self._number(0), self._number(extent), kind, nest, annotations=notes)
+        return nest

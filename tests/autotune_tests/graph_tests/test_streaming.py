@@ -1,4 +1,4 @@
-"""Which weights stay on a device, when the others are fetched, and what that takes."""
+"""Resident weights of a device, and the time that fetching the others takes."""
 
 import numpy as np
 import pytest

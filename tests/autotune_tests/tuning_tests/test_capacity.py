@@ -40,7 +40,7 @@ from tests.simulated.stand_in import stand_in
 HOST = host_target(2)
 LAYERS, WIDTH, ROWS = 16, 64, 2000
 LIMITS = (0.3, 0.6, 0.9, 1.2)
-"""Of the memory that all of the model takes."""
+"""Shares of the memory that the entire model takes."""
 
 CALL_S = 1e-4
 """Seconds of a kernel on the device, made up; the CPU takes ten times as long."""
@@ -77,7 +77,7 @@ class Family:
     need: int
 
     def source(self, share):
-        """What places it where there is memory for ``share`` of it."""
+        """Options that place it where there is memory for ``share`` of it."""
         limit = int(share * self.need)
         lanes = coupled_lanes(f"cpu,sim:0={limit}B", HOST.threads)
         whole, *parts = self.composition._parts
@@ -205,4 +205,4 @@ def test_an_embedding_that_fits_into_no_buffer_stays_on_the_cpu(tmp_path, monkey
 
 
 SMALL = Speeds(memory_bytes=300_000)
-"""Of a device for the layers of ``embedding``, whose table takes 512,000 bytes."""
+"""Bytes of a device for the layers of ``embedding``, whose table takes 512,000 bytes."""

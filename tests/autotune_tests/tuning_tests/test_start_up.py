@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(read_host().usable_threads < 2, reason="lanes si
 
 @pytest.fixture
 def counted(monkeypatch):
-    """What runs take: servers, workers, comparisons and runs that compare nothing. Kernels are timed by rule."""
+    """Servers, workers and comparisons of a run are counted. Kernels are timed by rule."""
     counts = Counter()
 
     def count(owner, name, what):

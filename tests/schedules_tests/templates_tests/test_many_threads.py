@@ -94,7 +94,7 @@ WRITTEN = ("conv2d_1x1", "conv2d_3x3", "depthwise_3x3", "matmul_rows", "elementw
 @pytest.mark.parametrize("threads", MANY)
 @pytest.mark.parametrize("case", sampled(list(CASES), WRITTEN))
 def test_written_first_guesses_are_right_on_many_threads(case: Case, threads: int) -> None:
-    """Of threads there are as many as the target says, or fewer: a session may have to do with less."""
+    """Kernels run on as many threads as the target says, or fewer: a session may have to do with less."""
     target, arrays = replace(TARGET, threads=threads), inputs(case.func)
     for config in (*claim(case.func, target).space.initial[:2], BASELINE):
         text = assembly(case.func, config, target, SYMBOL)
@@ -147,7 +147,7 @@ def test_models_see_the_same_features_for_any_number_of_threads(case: Case) -> N
 @pytest.mark.parametrize("threads", MANY)
 @pytest.mark.parametrize("case", sampled(DIVIDED, QUICK))
 def test_a_first_guess_takes_no_longer_than_one_for_two(case: Case, threads: int) -> None:
-    """What a guess for many threads loses in its tiles it must gain in jobs."""
+    """A guess for many threads must gain in jobs as much as it loses in its tiles."""
     space = claim(case.func, replace(TARGET, threads=threads)).space
     few = {**dict(claim(case.func, TARGET).space.initial[0].items), "parts": 1}
     same = Config(space.identity, tuple((knob.name, few[knob.name]) for knob in space.knobs))

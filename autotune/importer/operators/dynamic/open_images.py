@@ -36,8 +36,8 @@ def pad(at: OpenNode) -> Made | None:
             x = at.masked(0, fill.reshape(()))
         length = size.length if size is not None else e.const(np.int64(node.shape(0)[axis]))
         left = Open(axis, e.op("Add", e.op("Add", length, at.scalar(begin)), at.scalar(end)))
-    given = [str(name) for name in node.proto.input[2:3]]
-    return [(e.op("Pad", x, e.ints(*(side.most for side in sides)), *given, mode=mode), left)]
+    value = [str(name) for name in node.proto.input[2:3]]
+    return [(e.op("Pad", x, e.ints(*(side.most for side in sides)), *value, mode=mode), left)]
 
 
 @handles("Resize")

@@ -388,20 +388,20 @@ def scatter(at: OpenNode) -> Made | None:
     if rows is not None or places is None or places != at.open(2) or at.open(0) is not None:
         return rows
     index = e.cast(node.input(1), INT64)
-    is_nd, given, zero = node.kind == "ScatterND", node.shape(1), e.const(np.int64(0))
-    axis = 0 if is_nd else int(node.attr("axis", 0)) % len(shape)
-    if is_nd and places.axis == len(given) - 1:
+    is_nd, at_shape, zero = node.kind == "ScatterND", node.shape(1), e.const(np.int64(0))
+    last, axis = len(at_shape) - 1, 0 if is_nd else int(node.attr("axis", 0)) % len(shape)
+    if (is_nd and places.axis == last) or not shape[axis]:
         return None
-    inside = e.reshape(at.within(given[places.axis], places.length), -1, *[1] * (len(given) - 1 - places.axis))
-    first = e.slice(index, len(given) - 1, 0, 1) if is_nd else index
+    inside = e.reshape(at.within(at_shape[places.axis], places.length), -1, *[1] * (last - places.axis))
+    first = e.slice(index, last, 0, 1) if is_nd else index
     first = e.op("Where", e.op("Less", first, zero), e.op("Add", first, e.const(np.int64(shape[axis]))), first)
     first = e.op("Where", inside, first, e.const(np.int64(shape[axis])))
-    if is_nd and given[-1] > 1:
-        others = e.op("Where", inside, e.slice(index, len(given) - 1, 1, given[-1]), zero)
-        first = e.concat([first, others], len(given) - 1)
+    if is_nd and at_shape[last] > 1:
+        others = e.op("Where", inside, e.slice(index, last, 1, at_shape[last]), zero)
+        first = e.concat([first, others], last)
     wider = e.concat([node.input(0), e.slice(node.input(0), axis, 0, 1)], axis)
-    made = e.op(node.kind, wider, first, node.input(2), **node.attributes)
-    return [(e.slice(made, axis, 0, shape[axis]), None)]
+    written = e.op(node.kind, wider, first, node.input(2), **node.attributes)
+    return [(e.slice(written, axis, 0, shape[axis]), None)]
 
 
 def _by_rows(at: OpenNode) -> Made | None:

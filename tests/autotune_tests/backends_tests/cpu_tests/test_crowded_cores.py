@@ -40,7 +40,7 @@ LANES: dict[str, tuple[Lane, ...]] = {
 
 
 def within(work: Callable[[], Any]) -> Any:
-    """What ``work`` returns, unless it hangs."""
+    """The result of ``work``, unless it hangs."""
     with ThreadPoolExecutor(1) as own:
         return own.submit(work).result(PATIENCE_S)
 

@@ -103,6 +103,12 @@ def test_constant_activations(tmp_path):
     assert all(np.allclose(a, b, 1e-3, 1e-4) for a, b in zip(ours, theirs, strict=True))
 
 
+@pytest.mark.parametrize("kind", [-1, 2])
+def test_a_table_of_another_format_is_named(kind, tmp_path):
+    with pytest.raises(ModelError, match=rf"its quant_type {kind}, .* in FP4 or NF4"):
+        simplify(load_model(written(of_a_table(kind, 8, 32, 16).model(), tmp_path)))
+
+
 def test_rows_outside_the_table_are_held_within_it(tmp_path):
     case = ROWS[0]
     feed = case.feed()

@@ -217,7 +217,7 @@ def half_conv(
     kind: str = "float16",
     groups: int = 1,
 ) -> Case:
-    """As ``conv`` with a bias, of a ``kind`` of ``MULTIPLIES``."""
+    """A ``conv`` with a bias, of a ``kind`` of ``MULTIPLIES``."""
     multiplied, depth = MULTIPLIES[kind], kernel[0] * kernel[1] * data[3] // groups
     columns, has_bytes = outputs // groups, multiplied.sums == "int32"
     weight = (groups, columns, depth) if has_bytes else (groups, depth, columns)

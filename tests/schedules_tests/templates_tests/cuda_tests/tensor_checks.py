@@ -1,4 +1,4 @@
-"""What every product on tensor cores is checked for, emulated."""
+"""Checks of every product on tensor cores, emulated."""
 
 from __future__ import annotations
 

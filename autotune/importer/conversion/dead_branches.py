@@ -107,7 +107,7 @@ def _misfit(part: ModelProto, side: str) -> str:
     except ModelError as error:
         return first_line(error) if MISFIT in str(error) else ""
     try:
-        onnx.shape_inference.infer_shapes(skeleton(flat), check_type=True, strict_mode=True, data_prop=True)
+        onnx.shape_inference.infer_shapes(skeleton(flat), check_type=True, strict_mode=True, data_prop=False)
     except InferenceError as error:  # ``infer_shapes`` passes over what has an If behind it that cannot be inferred
         complaint = str(error).removeprefix(COMPLAINT).split("\n")[0]
         return first_line(complaint) if str(error).startswith(COMPLAINT) and PLAIN in complaint else ""

@@ -24,9 +24,9 @@ MICROSOFT = "com.microsoft"
 WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
 """What ONNX's inference says where a declared shape is not the one that follows from the inputs."""
 
-BAD_VALUES = ("Integer overflow", "Invalid rank for")
-"""Complaints of ONNX's inference about values that it computes: integers beyond their range, and a column beside a row,
-for it takes all values for vectors. The shapes may be right."""
+BAD_VALUES = ("Integer overflow", "Invalid rank for", "Data for input")
+"""Complaints of ONNX's inference about values that it computes: integers beyond their range, a column beside a row,
+for it takes all values for vectors, and one name in both branches of an If. The shapes may be right."""
 
 OWN_DOMAIN = "tune"
 """Domain of operators that exist only inside the importer."""

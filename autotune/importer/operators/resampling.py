@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from autotune.importer.rewriting.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.emit import FLOAT, INT64, Emit, Node
 from autotune.importer.rewriting.registry import rewrites
 
 Array = NDArray[Any]
@@ -26,6 +26,9 @@ Single = np.float32
 FEW_TAPS = 4
 """Inputs per output up to which they are gathered; above, a product with a matrix that is mostly zeros. Heuristic, not
 measured."""
+
+CROPPED = "tf_crop_and_resize"
+"""The one way of counting that reads the region of interest."""
 
 SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 SMALL_INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
@@ -69,8 +72,10 @@ def resize(node: Node, e: Emit) -> list[str] | None:
     mode = str(node.attr("mode", "nearest"))
     axes = _axes(node, e.opset)
     where = _coordinates_mode(node, e.opset)
+    if where == CROPPED and node.input(1) and node.array(1) is None:
+        return [_cropped(node, e, axes, mode)]
     places = {axis.index: _places(axis, where) for axis in axes}
-    changed = [axis for axis in axes if not axis.stays or where == "tf_crop_and_resize"]
+    changed = [axis for axis in axes if not axis.stays or where == CROPPED]
     x, kind = node.input(0), node.type(0)
     if mode == "nearest" or not changed:
         for axis in changed:
@@ -84,7 +89,7 @@ def resize(node: Node, e: Emit) -> list[str] | None:
             x = _along(node, e, x, axis, places[axis.index], mode)
         x = e.cast(x, kind) if kind in SHORT else x
     rank = len(node.shape(0))
-    for axis in changed if where == "tf_crop_and_resize" else ():
+    for axis in changed if where == CROPPED else ():
         mask = (places[axis.index] < 0) | (places[axis.index] > axis.size - 1)
         if mask.any():
             shaped = mask.reshape([-1 if i == axis.index else 1 for i in range(rank)])
@@ -108,7 +113,8 @@ def _axes(node: Node, opset: int) -> list[_Axis]:
     place = 1 if old else 2
     # Upsample before opset 9 has an attribute.
     scales = node.constant(place, "scales") if node.input(place) else np.array(node.attr("scales", []))
-    roi = np.zeros(0) if old or not node.input(1) else node.constant(1, "region of interest")
+    roi = node.array(1) if _coordinates_mode(node, opset) == CROPPED and node.input(1) else None
+    roi = np.zeros(0) if roi is None else roi
     found = {axis: _Axis(axis, size, size, Single(1), size) for axis, size in enumerate(shape)}
     ratios = scales.astype(np.float32)
     policy, sizes = "stretch", None
@@ -141,7 +147,7 @@ def _places(axis: _Axis, where: str) -> Array:
         return x / axis.scale
     if where == "tf_half_pixel_for_nn":
         return (x + half) / axis.scale
-    if where == "tf_crop_and_resize":
+    if where == CROPPED:
         start, span = Single(axis.start), Single(axis.end) - Single(axis.start)
         if axis.out == 1:
             return np.full_like(x, 0.5 * float(Single(axis.start) + Single(axis.end)) * float(last))
@@ -154,11 +160,17 @@ def _places(axis: _Axis, where: str) -> Array:
     return offset + (x + half) / axis.scale - half
 
 
-def _nearest(node: Node, e: Emit, axis: _Axis, places: Array) -> Array:
-    """(out,) the input that every output is."""
+def _nearest_mode(node: Node, e: Emit, axis: _Axis) -> str:
+    """The rounding of places along an axis: ``floor``, ``ceil``, or to the nearest."""
     mode = str(node.attr("nearest_mode", "round_prefer_floor"))
     if mode == BY_SCALE or _is_old(node, e.opset):
-        mode = "ceil" if axis.scale < 1 else "floor"
+        return "ceil" if axis.scale < 1 else "floor"
+    return mode
+
+
+def _nearest(node: Node, e: Emit, axis: _Axis, places: Array) -> Array:
+    """(out,) the input that every output is."""
+    mode = _nearest_mode(node, e, axis)
     if mode in ("floor", "ceil"):
         picks = (np.floor if mode == "floor" else np.ceil)(places)
     else:
@@ -166,6 +178,62 @@ def _nearest(node: Node, e: Emit, axis: _Axis, places: Array) -> Array:
         up = mode == "round_prefer_ceil"
         picks = np.floor(wide + 0.5 + HALFWAY) if up else np.ceil(wide - 0.5 - HALFWAY)
     return np.clip(picks, 0, axis.size - 1).astype(np.int64)
+
+
+def _cropped(node: Node, e: Emit, axes: Sequence[_Axis], mode: str) -> str:
+    """Resize the pixels of a region that is computed, so that indices and weights are computed too.
+
+    Raises:
+        UnsupportedError: if it weights four pixels, or antialiases, or rounds to integers.
+    """
+    nearest = mode == "nearest"
+    if not e.scope.settled:
+        raise node.refused(f"its region of interest {node.input(1)!r} is not known yet")
+    if not nearest and (mode != "linear" or node.attr("antialias", 0) or node.dtype(0).kind in "iu"):
+        raise node.refused(f"its region of interest {node.input(1)!r} is computed and its mode is {mode}")
+    kind, rank = node.type(0), len(axes)
+    chosen = [int(axis) % rank for axis in node.attr("axes", range(rank))]
+    roi = e.cast(node.input(1), FLOAT)
+    x = node.input(0) if nearest else e.cast(node.input(0), FLOAT)
+    masks = []
+    for axis in _spatial(axes, [axis for axis in axes if not axis.stays]):
+        if axis.index not in chosen:
+            continue
+        number, last = chosen.index(axis.index), e.const(Single(axis.size - 1))
+        start, end = (e.op("Gather", roi, e.ints(number + side * len(chosen)), axis=0) for side in (0, 1))
+        if axis.out == 1:
+            places = e.op("Mul", e.op("Mul", e.op("Add", start, end), e.const(Single(0.5))), last)
+        else:
+            steps = e.const(np.arange(axis.out, dtype=np.float32))
+            span = e.op("Mul", e.op("Mul", steps, e.op("Sub", end, start)), last)
+            places = e.op("Add", e.op("Mul", start, last), e.op("Div", span, e.const(Single(axis.exact - 1))))
+        zero, shape = e.const(Single(0)), [-1 if i == axis.index else 1 for i in range(rank)]
+        outside = e.op("Or", e.op("Less", places, zero), e.op("Greater", places, last))
+        masks.append(e.reshape(outside, *shape))
+        picks = e.op("Clip", _rounded(node, e, axis, places) if nearest else places, zero, last)
+        low = picks if nearest else e.op("Floor", picks)
+        one = e.op("Gather", x, e.cast(low, INT64), axis=axis.index)
+        if nearest:
+            x = one
+            continue
+        high = e.op("Min", e.op("Add", low, e.const(Single(1))), last)
+        other = e.op("Gather", x, e.cast(high, INT64), axis=axis.index)
+        share = e.reshape(e.op("Sub", picks, low), *shape)
+        x = e.op("Add", one, e.op("Mul", e.op("Sub", other, one), share))
+    x = x if nearest else e.cast(x, kind)
+    for mask in masks:
+        x = e.op("Where", mask, e.like(node.attr("extrapolation_value", 0.0)), x)
+    return x
+
+
+def _rounded(node: Node, e: Emit, axis: _Axis, places: str) -> str:
+    """Computed places as those of the nearest inputs."""
+    mode = _nearest_mode(node, e, axis)
+    if mode in ("floor", "ceil"):
+        return e.op(mode.capitalize(), places)
+    up = mode == "round_prefer_ceil"
+    half = e.const(Single(0.5 + HALFWAY if up else -0.5 - HALFWAY))
+    return e.op("Floor" if up else "Ceil", e.op("Add", places, half))
 
 
 def _of_integers(

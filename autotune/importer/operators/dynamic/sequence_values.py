@@ -58,8 +58,12 @@ def sequence_erase(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("SequenceAt")
 def sequence_at(node: Node, e: Emit) -> list[str] | None:
-    """One element."""
+    """One element; a row of all where the position is computed and all have one shape."""
     elements = _elements(node, 0)
+    shapes = {node.scope.shapes.get(each) for each in elements}
+    if node.scope.settled and node.array(1) is None and len(shapes) == 1 and None not in shapes:
+        rows = e.concat([e.unsqueeze(each, 0) for each in elements], 0)
+        return [e.op("Gather", rows, e.reshape(node.input(1)), axis=0)]
     place = _position(node, 1, len(elements))
     if not 0 <= place < len(elements):
         raise node.refused(f"it reads element {place} of a sequence of {len(elements)}")

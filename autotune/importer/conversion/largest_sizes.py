@@ -20,7 +20,7 @@ from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.operators.dynamic import open_fills, open_images  # noqa: F401  # importing them fills the table
-from autotune.importer.operators.dynamic.data_sized import DATA_SIZED
+from autotune.importer.operators.dynamic.data_sized import DATA_SIZED, LIMITS
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
 from autotune.importer.operators.dynamic.open_sizes import Open, OpenNode
 from autotune.importer.rewriting.emit import INT64, Emit, Node
@@ -28,14 +28,17 @@ from autotune.importer.rewriting.folding import known_results
 from autotune.importer.rewriting.registry import Role, function_of
 
 ELEMENTWISE = frozenset(
-    {"Abs", "Add", "And", "Cast", "Ceil", "Clip", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"}
-    | {"Identity", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow"}
-    | {"Relu", "Round", "Sigmoid", "Sqrt", "Sub", "Tanh", "Where", "Xor"}
+    {"Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot"}
+    | {"BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu"}
+    | {"Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsNaN", "LeakyRelu", "Less", "LessOrEqual"}
+    | {"Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu"}
+    | {"Shrink", "Sigmoid", "Sign", "Sin", "Softsign", "Sqrt", "Sub", "Tan", "Tanh", "Where", "Xor"}
 )
 """Operators of which every element depends on the elements at its own place."""
 
 BY_IMAGE = frozenset(
-    {"AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"}
+    {"AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool"}
+    | {"InstanceNormalization", "LpPool", "MaxPool", "SpaceToDepth"}
 )
 """Operators that work on every element of a batch by itself."""
 
@@ -113,9 +116,9 @@ class _Walk:
         """Whether the node's results have a size that depends on data, while that of its first input is known."""
         if node.proto.domain or node.kind not in DATA_SIZED or node.input(0) not in self._scope.shapes:
             return False
-        if node.kind == "Slice":  # of an open size, or between places that follow from one: ``open_sizes``
-            places = [name for name in node.proto.input[1:3] if node.scope.array(name) is None]
-            return bool(places) and not opens and all(name not in self._counts for name in node.proto.input)
+        if node.kind in LIMITS:  # of an open size, or by numbers that follow from one: ``open_sizes``
+            computed = [name for name in node.proto.input[LIMITS[node.kind]] if node.scope.array(name) is None]
+            return bool(computed) and not opens and all(name not in self._counts for name in node.proto.input)
         if node.kind == "Loop" and opens:
             raise self._refused(node)
         return True
@@ -299,6 +302,9 @@ def _axis_of(node: Node, sizes: list[Open | None]) -> int | None:
         return None if first in axes else [place for place in range(rank) if place not in axes].index(first)
     if node.kind in BY_IMAGE:
         return 0 if first == 0 else None
+    if node.kind in ("Hardmax", "LayerNormalization"):
+        axis = int(node.attr("axis", -1)) % rank
+        return first if first < axis or (first > axis and node.kind == "Hardmax") else None
     if node.kind == "Gemm":
         return 0 if first == 0 and not node.attr("transA", 0) else None
     if node.kind == "MatMul":

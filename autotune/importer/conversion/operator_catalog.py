@@ -30,11 +30,10 @@ from autotune.importer.operators.whole_numbers import bits, casts, integer_arith
 
 contributed("operators")  # loading it fills the registry, too
 
-__all__ = ["EXPANDED", "EXPANDED_LAST", "import_graph"]
+__all__ = ["EXPANDED", "import_graph"]
 
 EXPANDED = frozenset(
     {
-        "AffineGrid",
         "Attention",
         "BlackmanWindow",
         "CausalConvWithState",
@@ -47,7 +46,6 @@ EXPANDED = frozenset(
         "Mish",
         "NegativeLogLikelihoodLoss",
         "RMSNormalization",
-        "Range",
         "RotaryEmbedding",
         "SoftmaxCrossEntropyLoss",
         "SwiGLU",
@@ -55,6 +53,3 @@ EXPANDED = frozenset(
     }
 )
 """Those that Relax's importer lacks or gets wrong."""
-
-EXPANDED_LAST = frozenset({"Range"})
-"""Those of which a form with a length that depends on data is known to ``largest_sizes``."""

@@ -48,7 +48,7 @@ def resolve(
             value.type.Clear()
     refusal: ModelError | None = None
     settled = False  # whether the last round changed nothing
-    wanted = {*catalog.EXPANDED, *expand} - catalog.EXPANDED_LAST
+    wanted = {*catalog.EXPANDED, *expand}
     know_own_domain(model)
     for _ in range(SPARE_ROUNDS + sum(1 for _ in walk_nodes(model.graph.node))):
         changed = False
@@ -75,8 +75,6 @@ def resolve(
             cuts = largest_sizes(model, inputs)
             changed = cuts is not None
             steps += cuts or []
-            if not changed and {kind for _, kind in kinds} & catalog.EXPANDED_LAST - wanted:
-                wanted, changed = wanted | catalog.EXPANDED_LAST, True
             if not changed and refusal is None:
                 return model, [*steps, *pack_outputs(model)]
             if not changed and refusal is not None:

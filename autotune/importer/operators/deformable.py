@@ -1,14 +1,28 @@
-"""Reading between the pixels at places that are computed: DeformConv."""
+"""Reading between the pixels at places that are computed: DeformConv, and the places of AffineGrid."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax, te, tirx
 
-from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import sizes_of
 from schedules.vocabulary.errors import ModelError
+
+
+@rewrites("AffineGrid")
+def affine_grid(node: Node, e: Emit) -> list[str] | None:
+    """The places of all pixels, x first, times the transposed matrices; ONNX's own function loses a batch of one."""
+    sizes = [int(size) for size in node.constant(1, "size")][2:]
+    corners = bool(node.attr("align_corners", 0))
+    lines = [np.linspace(-1, 1, n) if corners else (2 * np.arange(n) + 1) / n - 1 for n in sizes]
+    places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(sizes)], axis=-1)
+    flat = e.const(places.reshape(-1, len(sizes) + 1).astype(node.dtype(0)))
+    grid = e.op("MatMul", flat, e.transpose(node.input(0), 0, 2, 1))
+    return [e.reshape(grid, node.shape(0)[0], *sizes, len(sizes))]
 
 
 @converts("DeformConv")

@@ -135,6 +135,15 @@ def _reflected(places: NDArray[np.int64], size: int, mode: str) -> NDArray[np.in
     return np.clip(places, 0, size - 1)
 
 
+@rewrites("Range")
+def numbers(node: Node, e: Emit) -> list[str] | None:
+    """Left to folding; refused where a limit is computed from the inputs, once nothing else is left to fold."""
+    if e.scope.settled:
+        for index, what in enumerate(("start", "limit", "delta")):
+            node.constant(index, what)
+    return None
+
+
 @rewrites("SpaceToDepth")
 def space_to_depth(node: Node, e: Emit) -> list[str] | None:
     """With the block's places after the channels (CRD), which Relax's importer does not know."""

@@ -30,6 +30,14 @@ class Term:
     letters: str
 
 
+@rewrites("Gemm")
+def product_alone(node: Node, e: Emit) -> list[str] | None:
+    """Return the product without a third operand whose factor is zero: that is never read, whatever it holds."""
+    if not node.input(2) or node.attr("beta", 1.0) != 0:
+        return None
+    return [e.op("Gemm", node.input(0), node.input(1), **node.given("alpha", "transA", "transB"))]
+
+
 @rewrites("Einsum")
 def einsum(node: Node, e: Emit) -> list[str] | None:
     """None for diagonals, axes of one that are broadcast, and other numbers: these are one generic kernel."""

@@ -112,6 +112,16 @@ def non_max_suppression(node: Node, e: Emit, wanted: int | None = None) -> Sized
     return [e.concat([e.slice(where, 1, 0, 2), e.unsqueeze(box, 1)], 1)], [0], length
 
 
+def top_k(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
+    """All elements in order, of which the first k count; k is computed."""
+    shape = node.shape(0)
+    axis = int(node.attr("axis", -1)) % len(shape)
+    length = e.op("Min", e.cast(e.reshape(node.input(1)), INT64), e.const(np.int64(shape[axis])))
+    largest = int(node.attr("largest", 1))
+    made = e.ops("TopK", node.input(0), e.ints(shape[axis]), outputs=2, axis=axis, largest=largest)
+    return made, [axis, axis], length
+
+
 def cut_out(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
     """A slice between places that are computed: all that can follow its start, cut to its end.
 
@@ -165,7 +175,11 @@ DATA_SIZED: Mapping[str, Callable[[Node, Emit, int | None], Sized]] = {
     "NonMaxSuppression": non_max_suppression,
     "Loop": loop_until,
     "Slice": cut_out,
+    "TopK": top_k,
 }
+
+LIMITS = {"Slice": slice(1, 3), "TopK": slice(1, 2)}
+"""Operator → the inputs that must be computed for its results to have such a size."""
 
 
 def places_of(e: Emit, mask: str, count: int) -> tuple[str, str]:

@@ -288,6 +288,10 @@ def cut(at: OpenNode) -> Made | None:
         if start.is_known and end.is_known and (size is None or axis != size.axis):
             x = e.slice(x, axis, start.most, end.most, int(step))
             continue
+        if size is not None and (axis, start.most, int(step)) == (size.axis, -1, -1) and end.most < -shape[axis]:
+            back = e.op("Sub", e.op("Sub", size.length, e.const(np.int64(1))), e.const(np.arange(shape[axis])))
+            x = e.op("Gather", x, e.op("Max", back, e.const(np.int64(0))), axis=axis)
+            continue
         if not start.is_known or start.most < 0 or step != 1 or (left is not None and left.axis != axis):
             return None
         if not end.is_known and end.least < 0:

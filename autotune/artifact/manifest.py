@@ -63,6 +63,9 @@ KINDS = {
 ONNX = "onnx"
 """Kind of a part that is an ONNX file."""
 
+THREADS = "threads"
+"""Key of the provenance of an artifact without kernels of its own: the threads that ONNX Runtime runs it on."""
+
 STREAMS, AUTO = "streams", "auto"
 """Field of the provenance: number of streams that an artifact was tuned for, or ``AUTO`` for as many as there are cores
 for. Where it is missing, requests run one after the other on all cores."""

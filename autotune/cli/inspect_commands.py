@@ -188,8 +188,9 @@ def verify(
             lines.append("every kernel is right" if culprit is None else culprit.line())
             if culprit is not None and verdict.passed:
                 complaints.append(f"{part}: a kernel is wrong though these outputs do not show it; build it again")
-    if bisect and kind == SEGMENTS:
-        first = read_composite(artifact).tuned[0].path
+    tuned = read_composite(artifact).tuned if bisect and kind == SEGMENTS else ()
+    if tuned:
+        first = tuned[0].path
         lines.append(
             "an artifact with fallback partitions is not bisected as a whole; give its tuned segments and their "
             f"models, such as {first} {model_of(first)}"

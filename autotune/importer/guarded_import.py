@@ -146,7 +146,7 @@ def cut_model(
     Operators that are not ONNX's own may be among it. Where it cannot say what they make, ONNX Runtime is asked.
 
     Raises:
-        ModelError: as ``import_model``, or if nothing of it can be imported, or it draws random numbers.
+        ModelError: as ``import_model``, or if it draws random numbers.
         UsageError: as ``import_model``.
     """
 

@@ -168,7 +168,13 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
 
 
 def _heaviest(whole: Composite) -> Path:
-    """The tuned segment with most operations."""
+    """The tuned segment with most operations.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    if not whole.tuned:
+        raise UsageError(f"{whole.path}: ONNX Runtime runs the entire model, so there are no kernels to report")
     return max(
         (part.path for part in whole.tuned), key=lambda path: sum(t.flop * t.weight for t in read_tasks(path)[0])
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.composite import Composite, Part
+from autotune.artifact.manifest import THREADS
 from autotune.backends.executor import Executor
 from autotune.host.third_party import ThirdPartyError, foreign_runs, third_party
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
@@ -39,7 +40,8 @@ class SegmentedExecutor(ArtifactExecutor):
         self.inputs, self.outputs = artifact.interface.inputs, artifact.interface.outputs
         self.provenance = artifact.provenance
         tuned = {part.path: OneShapeExecutor(artifact.open(part), threads, cpus) for part in artifact.tuned}
-        self.threads = next((executor.threads for executor in tuned.values()), threads or 1)
+        alone = threads or int(artifact.provenance.get(THREADS, 1))  # ONNX Runtime runs everything
+        self.threads = next((executor.threads for executor in tuned.values()), alone)
         self._segments: list[ArtifactExecutor] = [
             tuned.get(part.path) or FallbackExecutor(part, self.threads) for part in artifact.parts
         ]

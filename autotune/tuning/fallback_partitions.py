@@ -21,7 +21,7 @@ from autotune.artifact.composite import (
     write_composite,
 )
 from autotune.artifact.fallback_file import interface_of
-from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, kind_of, read_manifest, sha256
+from autotune.artifact.manifest import KERNELS, ONNX, SEGMENTS, THREADS, kind_of, read_manifest, sha256
 from autotune.builder.build_request import ImportedModel
 from autotune.builder.lane_budget import operations
 from autotune.importer.guarded_import import cut_model, flat_model
@@ -60,6 +60,11 @@ class FallbackPartitions:
         self._model, self._segments = cut or cut_model(job.model, job.options.inputs, job.target)
 
     @property
+    def tunes(self) -> bool:
+        """Whether anything is left to tune."""
+        return not all(segment.is_fallback for segment in self._segments)
+
+    @property
     def operators(self) -> list[str]:
         """Operators that ONNX Runtime runs, each once."""
         fallbacks = (segment for segment in self._segments if segment.is_fallback)
@@ -90,7 +95,13 @@ class FallbackPartitions:
         """Implement ``Composition.compose``."""
         places = self._places(folder)
         made, seed = folder / "segments", self._options.seed
-        provenance = {"model": self._path.name, "sha256": sha256(self._path), "precision": self._options.precision}
+        provenance: dict[str, str | int] = {
+            "model": self._path.name,
+            "sha256": sha256(self._path),
+            "precision": self._options.precision,
+        }
+        if not self.tunes:
+            provenance[THREADS] = self._target.threads
         write_composite(made, SEGMENTS, places, interface_of(self._model), provenance)
         session = InferenceSession(made)
         verdict = compare_session(session, Reference(self._model), seed)
@@ -99,6 +110,8 @@ class FallbackPartitions:
         interrupted = any(result is not None and result.interrupted for result in results)
         tuned_ms = None if interrupted else 1e3 * median_s(session_run(session, session_inputs(session, seed)))
         fields = {
+            "target": self._target.fingerprint,
+            "threads": self._target.threads,
             "latency_ms": {"tuned": tuned_ms},
             "verified": verdict,
             "fallback_partitions": tuple(segment.operators for segment in self._segments if segment.is_fallback),

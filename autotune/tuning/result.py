@@ -127,8 +127,10 @@ class Result:
 def combined(parts: Sequence[Result]) -> Result:
     """One result of several parts: counts, times and what is left to gain added, the worst error, every reason.
 
-    The latency and the model's name are the first part's.
+    The latency and the model's name are the first part's; no part makes an empty result.
     """
+    if not parts:
+        return Result("", Path(), "", 0, 0)
     verdicts = [part.verified for part in parts if part.verified is not None]
     return replace(
         parts[0],

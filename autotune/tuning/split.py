@@ -85,12 +85,16 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
         if isinstance(error, ModelError) and (fitting := _fitting(job)) is not None:
             return _tuned(measurers, fitting, observe, interrupted)
         try:
-            repaired = _repaired(job, error, measurers)
-        except ModelError:  # nothing of it can be imported at the assumed sizes, though they are right
-            if (other := _fitting(job, others=True)) is None:
-                raise
-            return _tuned(measurers, other, observe, interrupted)
-        logger.warning("%s; ONNX Runtime runs %s", error, ", ".join(repaired.operators))
+            repaired, failure = _repaired(job, error, measurers), error
+        except ModelError as refusal:
+            repaired, failure = None, refusal
+        if repaired is None or not repaired.tunes:  # perhaps at the assumed sizes alone, though they are right
+            if (other := _fitting(job, others=True)) is not None:
+                return _tuned(measurers, other, observe, interrupted)
+            if repaired is None:
+                raise failure from None
+        left = ", ".join(repaired.operators) if repaired.tunes else "the entire model, of which nothing can be tuned"
+        logger.warning("%s; ONNX Runtime runs %s", error, left)
     return _in_parts(measurers, job, repaired, observe, interrupted)
 
 

@@ -1,7 +1,7 @@
 """The reference engine on one model: its outputs, and how far right outputs may be from them.
 
-The reference is ONNX Runtime, or ONNX's own evaluator where that is not installed. What the model's own arithmetic is
-worth is found by running the model in other ways that are as right, see ``Reference.allowance``.
+The reference is ONNX Runtime, or ONNX's own evaluator where that is not installed or refuses the model. The
+model's own inaccuracy is found by running it in other ways that are as right, see ``Reference.allowance``.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ WIDENED_MULTIPLICATIONS = 5 * 10**10
 takes 13 s in 64 bits on two busy cores. Its outputs in fp32 are 3e-5 from those: without them, right kernels are taken
 for wrong ones, and the search for these takes minutes."""
 
+EVALUATED_MULTIPLICATIONS = 10**9
+"""Multiplications of a model that ONNX Runtime refuses up to which ONNX's evaluator, which is slow, takes its place.
+Heuristic, not measured."""
+
+RUNTIME = "onnxruntime"
+"""The name of ONNX Runtime as a reference, before its version."""
+
 SILENT = 4
 """ONNX Runtime's level of messages: fatal ones only. An error comes as an exception."""
 
@@ -73,41 +80,96 @@ def reference_outputs(model: Model, feed: Arrays) -> tuple[str, list[NDArray[Any
 
 def reference_samples(model: Model, feeds: Sequence[Arrays]) -> tuple[str, list[list[NDArray[Any]]]]:
     """Work like ``reference_outputs``, of every feed; the model is opened once."""
-    name, run = _reference(model)
-    return name, [run(feed) for feed in feeds]
+    answer = _answer(model, feeds)
+    return answer.name, answer.outputs
 
 
-def _reference(model: Model) -> tuple[str, Callable[[Arrays], list[NDArray[Any]]]]:
-    """Name of the reference, and what runs it.
+Run = Callable[[Arrays], list[NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The outputs of a reference.
+
+    Attributes:
+        name: with its version.
+        run: runs the model on other inputs; a ``ModelError`` if it refuses them.
+        outputs: for every feed.
+        seconds: that these took.
+    """
+
+    name: str
+    run: Run
+    outputs: list[list[NDArray[Any]]]
+    seconds: float
+
+
+def _answer(model: Model, feeds: Sequence[Arrays]) -> Answer:
+    """Outputs of the first reference that runs the model.
 
     Raises:
-        ModelError: if ONNX Runtime does not run the model; so does what runs it.
+        ModelError: the first reference's, if none does.
     """
-    if _has_runtime():
-        import onnxruntime  # optional: an extra
+    refusal: ModelError | None = None
+    for reference in (_runtime, _evaluator) if _has_runtime() else (_evaluator,):
+        try:
+            name, run = reference(model)
+            began = time.perf_counter()
+            outputs = [run(feed) for feed in feeds]
+            return Answer(name, run, outputs, time.perf_counter() - began)
+        except ModelError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
 
-        with _refusing():
-            session = Session(model, optimised=True)
 
-        def run(feed: Arrays) -> list[NDArray[Any]]:
-            with _refusing():
-                return session.run(feed)
+def _runtime(model: Model) -> tuple[str, Run]:
+    """ONNX Runtime.
 
-        return f"onnxruntime {onnxruntime.__version__}", run
+    Raises:
+        ModelError: if it refuses the model.
+    """
+    import onnxruntime  # optional: an extra
+
+    with _refusing("ONNX Runtime"):
+        session = Session(model, optimised=True)
+
+    def run(feed: Arrays) -> list[NDArray[Any]]:
+        with _refusing("ONNX Runtime"):
+            return session.run(feed)
+
+    return f"{RUNTIME} {onnxruntime.__version__}", run
+
+
+def _evaluator(model: Model) -> tuple[str, Run]:
+    """ONNX's own evaluator.
+
+    Raises:
+        ModelError: if it refuses the model, or would take long.
+    """
     from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
 
-    evaluator = ReferenceEvaluator(model.whole() if isinstance(model, LightModel) else model)
-    return f"onnx.reference {onnx.__version__}", lambda feed: list(evaluator.run(None, feed))
+    whole_model = model.whole() if isinstance(model, LightModel) else model
+    if _has_runtime() and multiplications(whole_model) > EVALUATED_MULTIPLICATIONS:
+        raise ModelError("the model is large, so ONNX's evaluator does not run it")
+    with _refusing("ONNX's evaluator"):
+        evaluator = ReferenceEvaluator(whole_model)
+
+    def run(feed: Arrays) -> list[NDArray[Any]]:
+        with _refusing("ONNX's evaluator"), np.errstate(all="ignore"):
+            return list(evaluator.run(None, dict(feed)))
+
+    return f"onnx.reference {onnx.__version__}", run
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
-    """Errors of ONNX Runtime as a ModelError."""
+def _refusing(engine: str) -> Iterator[None]:
+    """Errors of ``engine`` as a ModelError."""
     try:
         with third_party():
             yield
     except ThirdPartyError as error:
-        raise ModelError(f"ONNX Runtime does not run the model, so outputs cannot be verified: {error}") from error
+        raise ModelError(f"{engine} does not run the model, so outputs cannot be verified: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -140,11 +202,10 @@ class Reference:
     def outputs(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
         """Work like ``reference_outputs``."""
         if self._feed is None or not _same(self._feed, feed):
-            name, run = _reference(self._model)
-            began = time.perf_counter()
-            self._outputs = name, run(feed)
-            quick = _has_runtime() and time.perf_counter() - began < EDGES_S
-            self._feed, self._allowance, self._edges = feed, None, list(_edges(run, feed)) if quick else []
+            answer = _answer(self._model, [feed])
+            self._outputs = answer.name, answer.outputs[0]
+            quick = answer.name.startswith(RUNTIME) and answer.seconds < EDGES_S
+            self._feed, self._allowance, self._edges = feed, None, list(_edges(answer.run, feed)) if quick else []
         return self._outputs
 
     def edges(self, feed: Arrays) -> list[Edge]:
@@ -167,8 +228,8 @@ class Reference:
         cannot be widened, these two runs are compared with each other; or both with the products by packed weights in
         fp32 where those round their activations, which is farther than they are apart.
         """
-        _, theirs = self.outputs(feed)
-        if not _has_runtime():
+        name, theirs = self.outputs(feed)
+        if not name.startswith(RUNTIME):
             return None
         if self._allowance is None or self._allowance[0] != precision:
             made = self._own(feed, theirs) if precision == str(FP32) else self._short(feed, theirs, precision)
@@ -226,7 +287,7 @@ class Reference:
         return outputs
 
 
-def _edges(run: Callable[[Arrays], list[NDArray[Any]]], feed: Arrays) -> Iterator[Edge]:
+def _edges(run: Run, feed: Arrays) -> Iterator[Edge]:
     for words, changed in edge_feeds(feed):
         with suppress(ModelError):
             yield Edge(words, changed, run(changed))

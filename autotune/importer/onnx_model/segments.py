@@ -55,8 +55,8 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
         model: flat (``flat_model.flatten``), with shapes as far as they can be inferred.
         attempt: imports a model; raises any error where it cannot.
 
-    Raises:
-        ModelError: if nothing of the model can be imported.
+    Returns:
+        One fallback partition if nothing of the model can be imported.
     """
     nodes = list(model.graph.node)
     cutter = Cutter(model)
@@ -68,14 +68,7 @@ def split(model: ModelProto, attempt: Attempt) -> list[Segment]:
     if len(light) < sum(level % 2 == 0 for level in groups):  # another has something to tune
         failing.update(id(node) for level in light for node in groups[level])
         groups = _groups(nodes, failing)
-    segments = [Segment(id(groups[level][0]) in failing, cutter.part(groups[level])) for level in sorted(groups)]
-    if all(segment.is_fallback for segment in segments):
-        kinds = ", ".join(segment.operators[0] for segment in segments)
-        raise ModelError(
-            f"{model.graph.name or 'the model'}: nothing of it can be imported ({kinds}, …); "
-            "run it on ONNX Runtime alone"
-        )
-    return segments
+    return [Segment(id(groups[level][0]) in failing, cutter.part(groups[level])) for level in sorted(groups)]
 
 
 def refuse_random(model: ModelProto) -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -100,6 +99,8 @@ def test_a_level_without_a_product_is_left_to_onnxruntime_where_others_have_one(
     assert [s.operators for s in split(model_of(nodes, ["y"], (3, 3)), attempt)] == [("MatMul",), (BAD, "Relu")]
 
 
-def test_a_model_of_islands_only_is_refused():
-    with pytest.raises(ModelError, match=rf"nothing of it can be imported.*{BAD}.*; run it on ONNX Runtime alone"):
-        split(model_of([helper.make_node(BAD, ["x"], ["y"])], ["y"]), attempt)
+def test_a_model_of_which_nothing_can_be_imported_is_one_fallback_partition():
+    segments = split(
+        model_of([helper.make_node(BAD, ["x"], ["a"]), helper.make_node(BAD, ["a"], ["y"])], ["y"]), attempt
+    )
+    assert [(s.is_fallback, s.operators, len(s.model.graph.node)) for s in segments] == [(True, (BAD,), 2)]

@@ -48,7 +48,7 @@ MOST = 24
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 """Operators whose rewrite refuses every node."""
 
-REFUSING = RANDOM | {"Split"}
+REFUSING = RANDOM | {"Range", "Split"}
 """Operators whose rewrite refuses nodes, and changes none."""
 
 OURS = {("", "TopK"), ("", "RoiAlign"), ("", "If"), ("ai.onnx.ml", "TreeEnsemble")}
@@ -90,6 +90,9 @@ def numbers():
     for pads in ("SAME_UPPER", "SAME_LOWER"):
         bytes_of = (RNG.integers(0, 255, shape).astype(np.uint8) for shape in ((1, 2, 5, 6), (3, 2, 2, 3)))
         yield families.Case("ConvInteger", list(bytes_of), [1], 1, 18, {"auto_pad": pads, "strides": [2, 1]})
+    yield families.Case(
+        "Gemm", [data(3, 4), data(4, 2), np.full((3, 2), np.nan, np.float32)], [2], 1, 18, {"beta": 0.0}
+    )
     for groups in (1, 2, 6):
         inputs = [data(2, 6, 4, 5), data(groups), data(groups)]
         yield families.Case("GroupNormalization", inputs, [1, 2], 1, 18, {"num_groups": groups})

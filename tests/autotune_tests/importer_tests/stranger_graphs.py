@@ -67,9 +67,11 @@ CONTROL = {
     "branches of branches share names": Graph(
         """(float[4] x, bool p, bool q) => (float[4] y) { y = If(p)<
         then_branch = t () => (float[4] a) { u = Exp(x) a = If(q)<
-            then_branch = t2 () => (float[4] b) { b = Add(u, x) }, else_branch = e2 () => (float[4] b) { b = Sub(u, x) }> },
+            then_branch = t2 () => (float[4] b) { b = Add(u, x) },
+            else_branch = e2 () => (float[4] b) { b = Sub(u, x) }> },
         else_branch = e () => (float[4] a) { u = Neg(x) a = If(q)<
-            then_branch = t3 () => (float[4] b) { b = Mul(u, x) }, else_branch = e3 () => (float[4] b) { b = Max(u, x) }> }> }""",
+            then_branch = t3 () => (float[4] b) { b = Mul(u, x) },
+            else_branch = e3 () => (float[4] b) { b = Max(u, x) }> }> }""",
         tuple({"p": bool(i & 1), "q": bool(i & 2)} for i in range(4)),
     ),
     "a loop in a branch in a loop reads all around it": Graph(

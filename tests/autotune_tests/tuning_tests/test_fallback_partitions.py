@@ -249,3 +249,21 @@ def test_what_a_body_draws_is_refused_before_it_is_tuned_unless_it_has_a_seed(tm
         return
     with pytest.raises(ModelError, match=r"RandomNormal .* cannot be verified; let it draw outside"):
         cut_model(path, {}, target())
+
+
+def test_onnxruntime_runs_an_entire_model_of_which_nothing_can_be_imported(tmp_path, capsys):
+    nodes = [helper.make_node(FOREIGN, ["x"], ["y"], domain="com.microsoft")]
+    path = save_model(
+        tmp_path / "all.onnx", nodes, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])]
+    )
+    options = Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", trials=0)
+    result = autotune.tune(path, options)
+    assert (result.tasks, result.parts, result.verified.passed) == (0, (), True)
+    assert result.to_data()["islands"] == [[f"com.microsoft::{FOREIGN}"]]
+    session = autotune.InferenceSession(result.artifact)
+    assert session.threads == result.threads
+    np.testing.assert_array_equal(session.run(None, feed())[0], feed()["x"])
+    assert main(["verify", str(result.artifact), str(path), "--bisect"]) == 0
+    assert main(["report", str(result.artifact), "--out", str(tmp_path / "r.html")]) == 2
+    assert "ONNX Runtime runs the entire model" in capsys.readouterr().err
+    assert autotune.tune(path, options).verified.passed  # an artifact without parts is in place

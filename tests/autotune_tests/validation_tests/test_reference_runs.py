@@ -64,8 +64,8 @@ def test_what_onnx_runtime_refuses_in_64_bits_has_the_spread_only(monkeypatch):
 
 def test_answers_are_kept_for_the_same_inputs_only(monkeypatch):
     runs = []
-    real = reference_runs._reference
-    monkeypatch.setattr(reference_runs, "_reference", lambda *given: runs.append(1) or real(*given))
+    real = reference_runs._answer
+    monkeypatch.setattr(reference_runs, "_answer", lambda *given: runs.append(1) or real(*given))
     reference = Reference(inferred(tiny_model()))
     first = reference.outputs(FEED)
     assert reference.outputs({name: array.copy() for name, array in FEED.items()}) is first
@@ -142,3 +142,23 @@ def test_a_model_that_onnx_runtime_refuses_is_told_in_a_line():
     model.graph.node[0].op_type = "Unknown"
     with pytest.raises(ModelError, match=r"ONNX Runtime does not run the model, so .*Unknown"):
         reference_outputs(model, FEED)
+
+
+def test_onnx_s_evaluator_takes_the_place_of_onnx_runtime_where_that_refuses_a_model(monkeypatch):
+    """ONNX Runtime has no recurrent layers whose batch comes first, and no additions into fp16."""
+    text = """<ir_version: 8, opset_import: ["": 17]> steps (float[2,3,4] x) => (float[2,3,1,5] y)
+    { y = RNN<layout = 1, hidden_size = 5>(x, w, r) }"""
+    model, rng = parser.parse_model(text), np.random.default_rng(0)
+    arrays = {"w": rng.standard_normal((1, 5, 4)), "r": rng.standard_normal((1, 5, 5))}
+    model.graph.initializer.extend(numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items())
+    feed = {"x": rng.standard_normal((2, 3, 4)).astype(np.float32)}
+    reference = Reference(inferred(model))
+    name, (made,) = reference.outputs(feed)
+    assert name.startswith("onnx.reference")
+    first = np.tanh(feed["x"][:, 0] @ arrays["w"][0].T)
+    np.testing.assert_allclose(made[:, 0, 0], first, 1e-5, 1e-6)
+    assert reference.allowance(feed) is None
+    assert reference.edges(feed) == []
+    monkeypatch.setattr(reference_runs, "EVALUATED_MULTIPLICATIONS", -1)
+    with pytest.raises(ModelError, match="ONNX Runtime does not run the model"):
+        reference_outputs(model, feed)

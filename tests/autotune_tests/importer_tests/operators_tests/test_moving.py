@@ -5,7 +5,7 @@ import math
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, imported, run, run_ours
@@ -195,4 +195,13 @@ def test_constant_places_outside_the_tensor_are_refused(kind, tmp_path):
     names = ["x", "i", *([] if updates is None else ["u"])]
     model = model_of([helper.make_node(kind, names, ["y"], name="n", **attributes)], given, ["y"], {"i": index})
     with pytest.raises(ModelError, match=r"operator " + kind + r" .*places 5 to 5 are not all within axes of"):
+        imported(model, tmp_path)
+
+
+def test_numbers_up_to_a_computed_limit_are_refused_by_their_own_name(tmp_path):
+    given = [value("n", (), TensorProto.INT64)]
+    model = model_of([helper.make_node("Range", ["zero", "n", "one"], ["y"], "count")], given, ["y"])
+    model.graph.initializer.extend(numpy_helper.from_array(np.array(k), name) for k, name in enumerate(("zero", "one")))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(ModelError, match=r"operator Range \(node 'count'\) .*its limit 'n' is computed"):
         imported(model, tmp_path)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
@@ -43,3 +44,38 @@ def test_an_image_of_a_convolution_stays_in_blocks(tmp_path):
     model = model_of(nodes, [value("x", (1, 3, 5, 6))], ["y"], weights)
     assert close(*run(model, tmp_path, {"x": array(1, 3, 5, 6)}))
     assert sum("block" in task.name for task in imported(model, tmp_path).tasks) == 1  # the result
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes", "more"),
+    [
+        ((1, 2, 8, 7), (1, 2, 5, 4), {"mode": "linear", "extrapolation_value": 2.5}),
+        ((1, 2, 8, 7), (1, 2, 1, 9), {"mode": "linear"}),
+        ((1, 8, 7, 3), (1, 5, 6, 3), {"mode": "linear"}),
+        ((1, 2, 8, 7), (1, 2, 9, 6), {"mode": "nearest", "extrapolation_value": -1.0}),
+        ((1, 2, 8, 7), (1, 2, 5, 3), {"mode": "nearest", "nearest_mode": "round_prefer_ceil"}),
+        ((2, 3, 8, 7), (5, 4), {"mode": "nearest", "nearest_mode": "floor", "axes": [2, 3]}),
+    ],
+)
+def test_a_computed_region_is_cut_out(tmp_path, shape, sizes, more):
+    axes = more.get("axes", range(4))
+    node = helper.make_node(
+        "Resize", ["x", "r", "", "sizes"], ["y"], coordinate_transformation_mode="tf_crop_and_resize", **more
+    )
+    given = [value("x", shape), value("r", (2 * len(sizes),))]
+    model = model_of([node], given, ["y"], {"sizes": np.array(sizes)}, opset=18)
+    spatial = (1, 2) if shape[3] == 3 else (2, 3)
+    for start, end in ((0.11, 0.83), (-0.21, 1.13), (0.93, 0.31)):
+        ends = [[edge if axis in spatial else whole for axis in axes] for edge, whole in ((start, 0), (end, 1))]
+        feed = {"x": array(*shape), "r": np.array(ends, np.float32).reshape(-1)}
+        folder = tmp_path / str(start)
+        folder.mkdir()
+        assert close(*run(model, folder, feed))
+
+
+def test_four_pixels_of_a_computed_region_are_refused(tmp_path):
+    more = {"mode": "cubic", "coordinate_transformation_mode": "tf_crop_and_resize"}
+    node = helper.make_node("Resize", ["x", "r", "", "sizes"], ["y"], "crop", **more)
+    given = [value("x", (1, 2, 5, 6)), value("r", (8,))]
+    with pytest.raises(ModelError, match=r"node 'crop'.*its region of interest 'r' is computed and its mode is cubic"):
+        imported(model_of([node], given, ["y"], {"sizes": np.array([1, 2, 8, 4])}), tmp_path)

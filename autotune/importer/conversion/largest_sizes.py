@@ -23,6 +23,7 @@ from autotune.importer.operators.dynamic import open_fills, open_images  # noqa:
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED, LIMITS
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
 from autotune.importer.operators.dynamic.open_sizes import Open, OpenNode
+from autotune.importer.operators.dynamic.sequence_values import CHOOSE
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.folding import known_results
 from autotune.importer.rewriting.registry import Role, function_of
@@ -104,7 +105,7 @@ class _Walk:
             self._data_sized(node)
         elif proto.op_type in ("Shape", "Size") and opens:
             self._measured(node)
-        elif opens or any(name in self._counts for name in reads):
+        elif opens or any(name in self._counts for name in reads) or _has_two_shapes(node):
             self._behind(node, opens)
         else:
             known = known_results(proto, self._scope) if self.changed else None
@@ -206,6 +207,7 @@ class _Walk:
         made = handler(OpenNode(node, emit, self.opens, self._counts, self._shared)) if handler else None
         self._keep(emit.nodes)  # also of one that gave up: others may share what it made
         if made is not None:
+            self.changed = True
             ends = [(name, output) for (name, _), output in zip(made, outputs, strict=False) if output]
             self._keep([helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in ends])
             self.opens |= {o: size for (_, size), o in zip(made, outputs, strict=False) if o and size is not None}
@@ -274,6 +276,12 @@ class _Walk:
         """Infer types and shapes of what ``nodes`` make, one after the other."""
         for node in nodes:
             self._scope.deduce(node)
+
+
+def _has_two_shapes(node: Node) -> bool:
+    """Whether the branches of an If, whose condition is computed, make tensors of two known shapes."""
+    shapes = [node.known_shape(index) for index in (1, 2)]
+    return node.kind == CHOOSE and None not in shapes and shapes[0] != shapes[1]
 
 
 def _known(node: Node, index: int) -> list[int]:

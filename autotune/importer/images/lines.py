@@ -91,7 +91,8 @@ class _Lines(ImageView):
         filters, channels, length, *_ = shape_of(weight) or ()
         shape = filters, channels, 1, length
         if isinstance(weight, GenericConst):
-            weight = relax.const(weight.value.numpy().reshape(shape))
+            array = weight.value.numpy().reshape(shape)
+            weight = relax.const(array, str(array.dtype))  # by itself it makes fp32 of fp64
         else:
             weight = self.builder.emit(relax.op.reshape(self.in_own_shape(weight), shape))
         before, after = int(attrs.padding[0]), int(attrs.padding[1 + axis])

@@ -46,11 +46,8 @@ def branch(node: Node, e: Emit) -> list[str] | None:
     kinds = [[_kind(body, value) for value in body.output] for body in sides]
     if kinds[0] != kinds[1] or not {*kinds[0]} <= {"tensor_type", "sequence_type"}:
         raise node.refused("its branches make optional values, or values of different kinds")
-    shapes = [[fixed_shape(value) for value in body.output] for body in sides]
     then, other = (inlined(e, body, [], label) for body, label in zip(sides, ("then", "else"), strict=True))
-    if any(None not in pair and pair[0] != pair[1] for pair in zip(*shapes, strict=True)):
-        raise node.refused("its branches make tensors of different shapes and its condition is computed")
-    # What is not known of a branch is once its nodes are in the graph.
+    # Shapes are compared once the nodes are in the graph.
     return [e.op("Choose", node.input(0), *pair, domain=OWN_DOMAIN) for pair in zip(then, other, strict=True)]
 
 

@@ -85,6 +85,14 @@ CONTROL = {
               else_branch = e () => (float[3,4] a2) { r = Sub(v, g) a2 = Sub(r, bias) }> }>(three, yes, x) }""",
         BOTH,
     ),
+    "branches of other lengths": Graph(
+        """(float[6,3] x, bool p) => (float[N,3] y, float[3] z)
+        <int64[1] k0 = {0}, int64[1] k2 = {2}, int64[1] k5 = {5}> {
+        y = If(p)<then_branch = t () => (float[2,3] a) { a = Slice(x, k0, k2, k0) },
+            else_branch = e () => (float[5,3] b) { b = Slice(x, k0, k5, k0) }>
+        z = ReduceMean<axes=[0], keepdims=0>(y) }""",
+        BOTH,
+    ),
     "tokens until the last one": Graph(
         """(float[1,6] h0) => (int64[N] tokens, float[1,6] h) <int64 most = {9}, bool yes = {1}, int64 eos = {2}> {
         h, tokens = Loop<body = b (int64 i, bool c, float[1,6] s) => (bool go, float[1,6] s2, int64 token) {

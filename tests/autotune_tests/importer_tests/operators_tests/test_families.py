@@ -203,6 +203,9 @@ def test_floats_are_divided_by_zero(tmp_path):
 
 def test_fp64_stays_fp64(tmp_path):
     cases = [Case(kind, [data(7, 9, dtype=np.float64)], [], 1, 18) for kind in FP64]
+    for shape in ((6, 4, 3), (6, 4, 3, 2)):
+        image = data(2, 4, *[9] * (len(shape) - 2), dtype=np.float64)
+        cases.append(Case("Conv", [image, data(*shape, dtype=np.float64)], [1], 1, 18))
     assert wrong(cases, tmp_path, built=True, rtol=1e-9, atol=1e-10) == []
 
 

@@ -14,7 +14,6 @@ from onnx.checker import ValidationError
 from autotune.contributions import operator_advice
 from autotune.frame.noise import noise_of
 from autotune.importer.conversion.dead_branches import drop_dead_branches
-from autotune.importer.conversion.flat_model import inline_functions
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.model_files.inline_weights import parts_without_weights
@@ -232,16 +231,8 @@ def _node_name(node: NodeProto) -> str:
     )
 
 
-def _mixes_versions(model: onnx.ModelProto) -> bool:
-    """Whether a function reads another version of the standard operators than the model does."""
-    versions = {opset.version for opsets, _ in _bodies(model) for opset in opsets if opset.domain in STANDARD_DOMAINS}
-    return len(versions) > 1
-
-
 def _check_onnx(model: onnx.ModelProto, name: str) -> None:
     small = skeleton(model, tables=False)
-    if _mixes_versions(model):  # which ONNX's checker refuses, and its inliner converts
-        small = inline_functions(small)
     set_strays_apart(small)
     drop_undeclared(small.graph)
     try:

@@ -21,6 +21,7 @@ from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.guarded_import import import_memory
 from autotune.importer.import_worker import external_files
 from autotune.options import AUTO, BALANCED, LATENCY, Options
+from autotune.runtime.segmented_executor import open_onnxruntime
 from autotune.tuning.composition import Composition, tune_composition
 from autotune.tuning.coupled import CoupledLanes
 from autotune.tuning.fallback_partitions import FallbackPartitions, without_wrong_nodes
@@ -186,6 +187,8 @@ def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> Fallb
     try:
         if isinstance(error, ModelError):
             partitions = FallbackPartitions(job)
+            if not partitions.tunes:
+                open_onnxruntime(job.model, 1, from_bytes=False)  # refuses now what it would refuse later
         else:
             assert job.target is not None
             partitions = without_wrong_nodes(job, measurers.of(job.target, options))

@@ -1,4 +1,4 @@
-"""``python -m research [--section CPU] [MODEL[:BUDGET]…]``: tune and time test models; write a table of docs/benchmarks.md.
+"""``python -m research [--section CPU] [MODEL[:BUDGET]…]``: tune and time test models; write docs/benchmarks.md.
 
 The page has a section for each kind of CPU, and README shows the first.
 """

@@ -142,8 +142,9 @@ def border(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     data, widths, value = [*inputs, None][:3]
     amounts, number = constant_of(widths), np.zeros(()) if value is None else constant_of(value)
     mode = str(attrs.get("mode", b"constant"), "ascii") if isinstance(attrs.get("mode"), bytes) else attrs.get("mode")
-    is_image = amounts is not None and len(amounts) == 8 and dtype_of(data).startswith("float")
-    if not is_image or number is None or not np.isfinite(number).all() or mode not in (None, "constant"):
+    if amounts is None or number is None or not np.isfinite(number).all() or mode not in (None, "constant"):
+        return native("Pad", bb, given, attrs, opset)
+    if len(amounts) != 8 or not dtype_of(data).startswith("float"):
         return native("Pad", bb, given, attrs, opset)
     sides = [int(width) for pair in zip(amounts[:4], amounts[4:], strict=True) for width in pair]
     return relax.op.nn.pad(data, sides, pad_value=float(number.reshape(())))

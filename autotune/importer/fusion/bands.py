@@ -1,12 +1,11 @@
-"""A wide-spread convolution of a small image becomes one per band of its result, which reads no padding.
+"""Cut a convolution whose dilation is as large as its image into one per band of the output, without padding.
 
-Places of a filter that are spread as wide as the image mostly meet its border. Which of them meet the image is the same
-for all rows of a band:
+Most taps of such a filter read padding. All output rows of a band read the image with the same taps:
 
-    dilation 12, 3 places, 20 rows, 12 rows of padding on either side
-    →  rows 0 to 7 read places 1 and 2, rows 8 to 11 place 1, rows 12 to 19 places 0 and 1: 36 of 60 rows of filters
+    dilation 12, 3 taps, 20 rows, 12 rows of padding on both sides
+    →  rows 0 to 7 use taps 1 and 2, rows 8 to 11 use tap 1, rows 12 to 19 use taps 0 and 1: 36 products instead of 60
 
-The same is done along every further axis, and the results are put together.
+Every further axis is cut in the same way, and the outputs are concatenated.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.step import Step
 
 WORTH = 1.25
-"""Times fewer multiplications from which an axis is cut. Heuristic: parts of the image and results are copied once."""
+"""Least ratio of multiplications for which an axis is cut. Heuristic: slices and outputs are copied once."""
 
-FEWEST_PLACES = 32
-"""Places of the result that each band has at least: so often is a number of a filter used, and filters are then not
-read from memory faster than they are multiplied (at 40 GB/s and 235 GFLOPS, 12 places balance)."""
+FEWEST_POSITIONS = 32
+"""Least output positions of a band. Each weight is used once per position; with 12, reading it from memory takes as
+long as multiplying it, at 40 GB/s and 235 GFLOPS."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """Neighbouring places of the result that meet the image with the same places of a filter.
+    """Neighbouring output positions that read the image with the same taps.
 
     Attributes:
-        start, stop: in the result.
-        first, last: of the filter; ``last`` is not one of them.
+        start, stop: output positions, ``stop`` excluded.
+        first, last: taps, ``last`` excluded.
     """
 
     start: int
@@ -48,7 +47,7 @@ class Band:
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Strides, dilations, and padding before and behind, by axis."""
+    """Strides, dilations, and padding before and behind the image, by axis."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -62,15 +61,20 @@ class _Geometry:
 
 
 def bands_of(image: int, result: int, taps: int, stride: int, dilation: int, before: int) -> list[Band]:
-    """The bands of one axis of ``result`` places; filters have ``taps`` of them, and ``before`` places of padding."""
+    """Return the bands of one axis, which cover all ``result`` positions in order.
 
-    def met(place: int) -> tuple[int, int]:
-        hit = [tap for tap in range(taps) if 0 <= place * stride - before + tap * dilation < image]
-        return (hit[0], hit[-1] + 1) if hit else (0, 0)
+    Args:
+        image, result: extents of the input and of the output.
+        before: padding before the image.
+    """
+
+    def used(position: int) -> tuple[int, int]:
+        inside = [tap for tap in range(taps) if 0 <= position * stride - before + tap * dilation < image]
+        return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
     bands, start = list[Band](), 0
-    for (first, last), places in groupby(map(met, range(result))):
-        stop = start + len(list(places))
+    for (first, last), positions in groupby(map(used, range(result))):
+        stop = start + len(list(positions))
         bands.append(Band(start, stop, first, last))
         start = stop
     return bands
@@ -89,7 +93,7 @@ class _Cut(Step):
         super().__init__(model, [value.name for value in model.graph.input], {})
 
     def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or convolutions of its bands."""
+        """Append ``node``, or the convolutions of its bands."""
         if not self.is_cut(node):
             self.nodes.append(node)
             return
@@ -98,7 +102,7 @@ class _Cut(Step):
         self.called("Identity", [self._convolved(node, weight)], node.output[0])
 
     def is_cut(self, node: NodeProto) -> bool:
-        """Whether ``node`` is a convolution that multiplies much less in bands along some axis."""
+        """Whether ``node`` is a convolution that needs far fewer multiplications in bands along some axis."""
         if node.op_type != "Conv" or node.input[1] not in self.scope.tensors:
             return False
         image, result = (self.scope.shapes.get(name, ())[2:] for name in (node.input[0], node.output[0]))
@@ -110,7 +114,7 @@ class _Cut(Step):
     def _bands(
         self, image: Sequence[int], result: Sequence[int], weight: Sequence[int], geometry: _Geometry, axis: int
     ) -> list[Band]:
-        """The bands along ``axis``; none where they are not worth it."""
+        """The bands along ``axis``; empty if cutting it is not worth it."""
         steps = geometry.strides[axis], geometry.dilations[axis], geometry.before[axis]
         if not geometry.before[axis] and not geometry.behind[axis]:
             return []
@@ -118,25 +122,25 @@ class _Cut(Step):
         work = sum((band.stop - band.start) * (band.last - band.first) for band in bands)
         fewest = min(band.stop - band.start for band in bands) * math.prod(result) // result[axis]
         empty = any(band.first == band.last for band in bands)
-        worth = len(bands) > 1 and weight[axis] * result[axis] >= WORTH * work and fewest >= FEWEST_PLACES
+        worth = len(bands) > 1 and weight[axis] * result[axis] >= WORTH * work and fewest >= FEWEST_POSITIONS
         return bands if worth and not empty else []
 
     def _convolved(self, node: NodeProto, weight: Array) -> str:
-        """The result of ``node``, along the first axis of its result first."""
+        """Emit the convolutions of all bands, the first axis outermost; return the name of the output."""
         image, result = (list(self.scope.shapes[name][2:]) for name in (node.input[0], node.output[0]))
         geometry = _geometry(node, len(image))
         assert geometry is not None
         group = int(attributes_of(node).get("group", 1))
         biases = [str(name) for name in node.input[2:]]
 
-        def made(x: str, w: Array, shapes: tuple[list[int], list[int]], known: _Geometry, axis: int) -> str:
+        def convolved(x: str, w: Array, shapes: tuple[list[int], list[int]], known: _Geometry, axis: int) -> str:
             if axis == len(image):
                 pads = [*known.before, *known.behind]
                 options = {"strides": known.strides, "dilations": known.dilations, "pads": pads, "group": group}
                 return self.op("Conv", x, self.const(w), *biases, kernel_shape=w.shape[2:], **options)
             bands = self._bands(*shapes, w.shape[2:], known, axis)
             if not bands:
-                return made(x, w, shapes, known, axis + 1)
+                return convolved(x, w, shapes, known, axis + 1)
             parts, inside = [], known.without_padding(axis)
             stride, step, before = known.strides[axis], known.dilations[axis], known.before[axis]
             for band in bands:
@@ -146,10 +150,10 @@ class _Cut(Step):
                 sizes = [list(shape) for shape in shapes]
                 sizes[0][axis], sizes[1][axis] = stop - start, band.stop - band.start
                 some = x if stop - start == shapes[0][axis] else self.slice(x, axis + 2, start, stop)
-                parts.append(made(some, taps, (sizes[0], sizes[1]), inside, axis + 1))
+                parts.append(convolved(some, taps, (sizes[0], sizes[1]), inside, axis + 1))
             return self.concat(parts, axis + 2)
 
-        return made(str(node.input[0]), weight, (image, result), geometry, 0)
+        return convolved(str(node.input[0]), weight, (image, result), geometry, 0)
 
 
 def _geometry(node: NodeProto, rank: int) -> _Geometry | None:

@@ -1,4 +1,4 @@
-"""Convolutions that are spread as wide as their image, in bands that read no padding."""
+"""Convolutions whose dilation is as large as their image, in bands without padding."""
 
 import numpy as np
 import pytest
@@ -29,14 +29,14 @@ def model(weight, shape, **attributes):
 
 
 def spread(rank, step):
-    """Attributes of three places to an axis with as much padding as keeps the size."""
+    """Attributes of filters with three taps per axis that keep the size of the image."""
     return {"dilations": [step] * rank, "pads": [step] * 2 * rank}
 
 
 @pytest.mark.parametrize(
     ("weight", "shape", "attributes", "convolutions"),
     [
-        ((24, 16, 3, 3), (1, 16, 20, 20), spread(2, 12), 7),  # four rows have too few places
+        ((24, 16, 3, 3), (1, 16, 20, 20), spread(2, 12), 7),  # bands of four rows have too few positions
         ((8, 8, 3, 3), (1, 8, 33, 33), spread(2, 24), 9),
         ((8, 4, 3, 3), (2, 8, 33, 30), {**spread(2, 20), "group": 2}, 9),
         ((8, 4, 3), (1, 4, 300), spread(1, 128), 3),
@@ -61,7 +61,7 @@ def test_bands_of_an_axis():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_bands_meet_what_the_whole_meets(seed):
+def test_bands_use_the_same_taps_as_the_entire_convolution(seed):
     rng = np.random.default_rng(seed)
     image, taps, stride, step = (int(rng.integers(1, most)) for most in (40, 6, 4, 20))
     before, behind = (int(n) for n in rng.integers(0, 30, 2))

@@ -23,7 +23,7 @@ def report_devices() -> DeviceReport:
     """This machine's CPU with its measured peaks, and the CUDA devices that TVM can use."""
     host, target = read_host(), host_target()
     peak = measure_roofline(target)
-    gpus = [{"name": str(device.device_name), "arch": str(device.compute_version)} for device in _cuda_devices()]
+    gpus = [{"name": str(device.device_name), "arch": str(device.compute_version)} for device in cuda_devices()]
     cpu = {
         "model": host.model,
         "architecture": host.architecture,
@@ -59,7 +59,8 @@ def report_devices() -> DeviceReport:
     return DeviceReport(lines if gpus else [*lines, "GPU      none"], {"cpu": cpu, "gpus": gpus})
 
 
-def _cuda_devices() -> list[Any]:
+def cuda_devices() -> list[Any]:
+    """Return the CUDA devices that TVM can use, in order."""
     devices: list[Any] = []
     while (device := tvm.cuda(len(devices))).exist:
         devices.append(device)

@@ -13,8 +13,9 @@ pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-comp
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cuda.cuda_backend import CudaBackend
-from autotune.builder.cpu_and_device import CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
+from autotune.builder.devices.cores_and_devices import CoresAndDevices
+from autotune.builder.devices.lane_costs import LanePart
 from autotune.graph.device_problem import Costs
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
@@ -54,15 +55,15 @@ def made(files: Path) -> tuple[Path, Result]:
         device=False,
     )
 
-    def prefer_device(source: CpuAndDevice, part: TunedPart) -> Costs:
+    def prefer_device(source: CoresAndDevices, part: LanePart) -> Costs:
         """Everything goes to the GPU but the recurrence; files of subgraphs are kept."""
         shutil.copy(part.imported.path, files / f"{part.name}.onnx")
-        assert part.device is not None
+        assert set(part.built) == {0, 1}
         cpu, device = 3.0, 9.0 if has_lstm(part.imported.path) else 1.0
-        return Costs(99.0, 99.0, 99.0, 99.0) if part.name == "model" else Costs(cpu, device, cpu, device)
+        return Costs((99.0, 99.0)) if part.name == "model" else Costs((cpu, device))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuAndDevice, "costs", prefer_device)
+        patch.setattr(CoresAndDevices, "costs", prefer_device)
         result = tune(cached(MODEL), options)
     return files / "a.tuned", result
 

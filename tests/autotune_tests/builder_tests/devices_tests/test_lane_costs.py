@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autotune.backends.backend_catalog import backend_of
-from autotune.builder.cpu_and_device import device_bound_s
+from autotune.builder.devices.lane_costs import device_bound_s
 from autotune.importer.guarded_import import import_model
 from schedules.target import Target
 from tests.models.catalog import cached

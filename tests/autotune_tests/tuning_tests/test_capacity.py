@@ -117,9 +117,10 @@ def family(request, tmp_path_factory):
         out=folder / "m.tuned", log=folder / "t.db", trials=0, budget_s=4, lanes="cpu,sim:0", threads=2, peer=False
     )
     options = replace(options, target=replace(HOST, threads=1))
-    with pytest.MonkeyPatch.context() as patch, Measurers() as measurers:
-        patch.setattr(CoupledLanes, "_memory_bytes", lambda _: weights // 2)
-        composition = CoupledLanes(PartJob(file, options, HOST), measurers)
+    with Measurers() as measurers:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CoupledLanes, "_memory_bytes", lambda _: weights // 2)
+            composition = CoupledLanes(PartJob(file, options, HOST), measurers)
         for job in composition.parts(folder):
             tune_part(replace(job, compared=False), ignore, False, measurers)
         found = Family(file, composition, measurers, folder, 1 << 20)
@@ -203,7 +204,7 @@ def test_more_memory_is_never_predicted_to_be_slower(family, monkeypatch):
     assert predicted[-1] < predicted[0]
 
 
-@pytest.mark.parametrize("shares", [(0.3, 0.6), (0.6, 0.3), (0.9, 0.9), (0.3, 0.3, 0.6)])
+@pytest.mark.parametrize("shares", [(0.3, 0.6), (0.6, 0.3), (0.9, 0.9), (1.2, 1.2), (1.2, 0.3), (0.3, 0.3, 0.6)])
 def test_several_devices_are_never_predicted_to_be_slower_than_one_of_them(family, shares, monkeypatch):
     priced(monkeypatch)
     alone = [predicted_s(family.source(share)[1]) for share in shares]
@@ -268,6 +269,28 @@ def test_an_embedding_that_fits_into_no_buffer_stays_on_the_cpu(tmp_path, monkey
     assert memory["limit_bytes"] == SMALL.memory_bytes
     assert memory["measured_bytes"] == memory["bytes"] <= SMALL.memory_bytes
     assert f"of {SMALL.memory_bytes / 1e6:.1f} MB, measured" in "\n".join(run_lines(result))
+
+
+def test_a_run_places_a_model_on_two_devices_that_are_each_too_small(tmp_path, monkeypatch):
+    """By the defaults of ``tune run``, which finds out how much memory each device has."""
+    onnx.save(FAMILIES["chain"](), tmp_path / "m.onnx")
+    priced(monkeypatch, weights=Link(1e-6, 1e8))
+    monkeypatch.setattr(placing, "_gain_over_one_lane", lambda *_: 1.0)
+    monkeypatch.setattr(placing, "PROMISING", math.inf)
+    monkeypatch.setattr(placing, "MOST_MEASURED", 0)
+    memory_bytes = {"sim:0": 220_000, "sim:1": 160_000}  # the weights take 262,144 bytes
+    monkeypatch.setattr(
+        CpuBackend,
+        "device",
+        lambda _b, lane, room: SoftwareDevice(lane.device, room, Speeds(memory_bytes=memory_bytes[lane.device])),
+    )
+    options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", trials=0, budget_s=4, peer=False)
+    result = tune(tmp_path / "m.onnx", replace(options, lanes="cpu,sim:0,sim:1", threads=2))
+    assert result.verified.passed
+    devices = {memory.device: memory for memory in read_artifact(result.artifact).plan.lanes.devices}
+    assert {name: memory.limit_bytes for name, memory in devices.items()} == memory_bytes
+    assert [memory.streamed_bytes for memory in devices.values()] == [0, 0]
+    assert all(memory.measured_bytes == memory.bytes <= memory.limit_bytes for memory in devices.values())
 
 
 SMALL = Speeds(memory_bytes=300_000)

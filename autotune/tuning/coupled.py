@@ -115,7 +115,7 @@ class CoupledLanes:
         share = 1.0 / (len(whole) + len(kinds))
         self._parts = [LanePart(MODEL, ImportedModel(self._job.model, self._options), {})]
         for target, wide in whole.items():
-            yield self._jobs(self._parts[0], target, wide, share, folder)
+            yield self._job_of(self._parts[0], target, wide, share, folder)
         for branch in self._branches:
             file = folder / f"{branch.name}.onnx"
             onnx.save(branch.model, file)
@@ -124,7 +124,7 @@ class CoupledLanes:
         work = [operations(part.imported.for_target(kinds[0])[1]) for part in self._parts[1:]]
         for part, flop in zip(self._parts[1:], work, strict=True):
             for target in kinds:
-                yield self._jobs(part, target, target, share * flop / (sum(work) or 1), folder)
+                yield self._job_of(part, target, target, share * flop / (sum(work) or 1), folder)
 
     def _wholes(self) -> dict[Target, Target]:
         """Target of a lane that may run the whole model → what it is built for: all threads if no groups are named."""
@@ -137,8 +137,8 @@ class CoupledLanes:
         named_as_one = cores_of(self._options.lanes) in (CPU, AUTO)
         return {own: self._job.target if named_as_one else own, **found}
 
-    def _jobs(self, part: LanePart, target: Target, built_for: Target, share: float, folder: Path) -> PartJob:
-        """The job of ``part`` for the lanes of ``target``."""
+    def _job_of(self, part: LanePart, target: Target, built_for: Target, share: float, folder: Path) -> PartJob:
+        """The job that builds ``part`` for the lanes of ``target``."""
         whole = part is self._parts[0]
         cores = any(self._targets[n] == target and not self._lanes[n].device for n in self._computing)
         path = folder / f"{'cpu' if cores else 'device'}-{self._targets.index(target)}-{part.name}"

@@ -121,7 +121,7 @@ class CoresAndDevices:
 
     @cached_property
     def measured(self) -> LaneCosts:
-        """What subgraphs and copies take."""
+        """Costs of subgraphs on lanes, and of copies."""
         return LaneCosts(self.lanes, self.targets, self.options)
 
     def costs(self, part: LanePart) -> Costs:
@@ -275,20 +275,24 @@ class CoresAndDevices:
 
     @property
     def _alone(self) -> dict[str, int]:
-        """Candidate → the lane that runs the whole model: the widest of the cores', and each unlike device."""
+        """Candidate → the lane that runs the whole model: the widest of the cores', and each device."""
         able = [number for number in range(len(self.lanes)) if number in self.whole.built]
         cores = [number for number in able if not self.lanes[number].device]
         widest = {CPU_ALONE: max(cores, key=lambda number: self.lanes[number].threads)} if cores else {}
-        unlike = [number for number in able if self.lanes[number].device and self.measured.like(number) == number]
-        return widest | {f"{self.lanes[number].name} alone": number for number in unlike}
+        return widest | {f"{self.lanes[number].name} alone": number for number in able if self.lanes[number].device}
 
     def one_lane(self) -> list[Candidate[Path]]:
-        """Implement ``Source.one_lane``."""
-        made = {
-            name: self._device_alone(lane) if self.lanes[lane].device else self.whole.built[lane]
-            for name, lane in self._alone.items()
-        }
-        return [Candidate(name, path) for name, path in made.items() if path is not None]
+        """Implement ``Source.one_lane``: on one of several devices that differ in nothing."""
+        found: list[Candidate[Path]] = []
+        kinds = set[int]()
+        for name, lane in self._alone.items():
+            if self.measured.like(lane) in kinds:
+                continue
+            path = self._device_alone(lane) if self.lanes[lane].device else self.whole.built[lane]
+            if path is not None:
+                kinds.add(self.measured.like(lane))
+                found.append(Candidate(name, path))
+        return found
 
     def _device_alone(self, device: int) -> Path | None:
         """The artifact of the whole model on a device: its own, where that uses this device and keeps to its limit.

@@ -1,4 +1,4 @@
-"""What subgraphs take on lanes of cores and on devices, and the ways between their memories.
+"""Costs of subgraphs on lanes of cores and on devices, and of copies between their memories.
 
 A subgraph's cost on a device is that of running it on what lies in the device's memory. Copies are priced by the bytes
 of each value and the measured way between two memories; the model's inputs and outputs lie in the host's memory.
@@ -88,18 +88,19 @@ class LaneCosts:
     def of(self, part: LanePart) -> Costs:
         """Return what ``part`` takes on every lane, its copies not counted."""
         with ExitStack() as stack:
-            runs = {
-                lane: run for lane in range(len(self.lanes)) if (run := self._opened(stack, part, lane)) is not None
-            }
-            first = [lane for lane in runs if self.like(lane) == lane]
+            opened = {lane: self._opened(stack, part, lane) for lane in range(len(self.lanes))}
+            runs = {lane: run for lane, run in opened.items() if run is not None}
+            timed = {lane: next(other for other in runs if self.like(other) == self.like(lane)) for lane in runs}
+            first = list(dict.fromkeys(timed.values()))
             alone = {lane: median_s(runs[lane], PROFILE_S) for lane in first}
             kinds = sorted({self.lanes[lane].kind for lane in runs})
             beside = {kind: {lane: self._busy_s(runs, lane, kind, alone[lane]) for lane in first} for kind in kinds}
         extra = {lane: self._extra_s(part, lane, alone[lane]) for lane in first if self.lanes[lane].device}
+        bounds = {} if self.options.device else self._bounds(part)
 
         def row(seconds: Mapping[int, float]) -> Row:
-            found = {lane: value + extra.get(lane, 0.0) for lane, value in seconds.items()} | self._bounds(part)
-            return tuple(found.get(self.like(lane)) for lane in range(len(self.lanes)))
+            known = {lane: seconds[other] + extra.get(other, 0.0) for lane, other in timed.items()} | bounds
+            return tuple(known.get(lane) for lane in range(len(self.lanes)))
 
         return Costs(row(alone), {kind: row(busy) for kind, busy in beside.items()})
 
@@ -152,8 +153,8 @@ class LaneCosts:
     def _bounds(self, part: LanePart) -> dict[int, float]:
         """Seconds on devices that are not at hand."""
         found: dict[int, float] = {}
-        for number, (lane, target) in enumerate(zip(self.lanes, self.targets, strict=True)):
-            if lane.device and not self.options.device and number in part.built and self.like(number) == number:
+        for number, target in enumerate(self.targets):
+            if self.lanes[number].device and number in part.built:
                 program = part.imported.for_target(target)[1]
                 found[number] = device_bound_s(program, backend_of(target).roofline(target))
         return found

@@ -293,5 +293,26 @@ def test_a_run_places_a_model_on_two_devices_that_are_each_too_small(tmp_path, m
     assert all(memory.measured_bytes == memory.bytes <= memory.limit_bytes for memory in devices.values())
 
 
+def test_a_subgraph_has_a_cost_on_each_device_that_has_memory_for_it(tmp_path, monkeypatch):
+    """Also where devices differ in nothing else."""
+    onnx.save(embedding(), tmp_path / "m.onnx")
+    seen, costs = [], CoresAndDevices.costs
+
+    def recorded(source, part):
+        seen.append(costs(source, part))
+        return seen[-1]
+
+    speeds = {"sim:0": SMALL}
+    monkeypatch.setattr(CoresAndDevices, "costs", recorded)
+    monkeypatch.setattr(
+        CpuBackend, "device", lambda _b, lane, room: SoftwareDevice(lane.device, room, speeds.get(lane.device))
+    )
+    options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", trials=0, budget_s=4, peer=False)
+    result = tune(tmp_path / "m.onnx", replace(options, lanes="cpu,sim:0,sim:1", threads=2))
+    assert result.verified.passed
+    able = {tuple(seconds is not None for seconds in found.alone) for found in seen}
+    assert able == {(True, False, True), (True, True, True)}  # the table, and all else
+
+
 SMALL = Speeds(memory_bytes=300_000)
 """Bytes of a device for the layers of ``embedding``, whose table takes 512,000 bytes."""

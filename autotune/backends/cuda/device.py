@@ -15,8 +15,11 @@ QUERY = ("--query-gpu=compute_cap", "--format=csv,noheader")
 QUERY_TIMEOUT_S = 20.0
 
 
-def device_target() -> Target:
+def device_target(typed: str = "--target cuda") -> Target:
     """The target of the first CUDA device: through the driver, else through nvidia-smi.
+
+    Args:
+        typed: what asks for it, for messages.
 
     Raises:
         UsageError: if there is none, with what to write instead.
@@ -27,8 +30,8 @@ def device_target() -> Target:
         arch = arch_from_smi()
         if arch is None:
             raise UsageError(
-                f"--target cuda takes the device of this machine, and there is none ({error}); "
-                """name one, such as --target '{"kind": "cuda", "arch": "sm_90"}' --no-device"""
+                f"{typed} takes the device of this machine, and there is none ({error}); "
+                """name one, with --target '{"kind": "cuda", "arch": "sm_90"}' --no-device"""
             ) from error
         return Target.cuda(arch)
 
@@ -42,7 +45,7 @@ def device_targets(lanes: str, names: Sequence[str]) -> tuple[Target, ...]:
     Raises:
         UsageError: if one is not in this machine.
     """
-    first = device_target()
+    first = device_target(f"--lanes {lanes}")
     ordinals = [ordinal_of(name) for name in names]
     if any(ordinals):
         check_present(lanes, names)

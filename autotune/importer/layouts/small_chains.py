@@ -34,7 +34,8 @@ from autotune.importer.rewriting.relax_values import (
 
 LEAST_CHAIN = 4
 """Operators from which on what is one number for a whole row is a kernel of its own. The compiler computes it once per
-row, so a normalisation's sum and root stay in its kernel. Heuristic, not measured."""
+row, so a normalisation's sum and root stay in its kernel. Casts between floats, by which one of 16 bits rounds after
+every operator, are none. Heuristic, not measured."""
 
 KERNEL_OPS = 65536
 """Additions that take as long as one more kernel: a launch takes some 1 µs, in which two cores add some 64,000 numbers,
@@ -89,7 +90,8 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
         call, shape = binding.value, shape_of(binding.var)
         if operator_name(call) != "relax.call_tir" or shape is None or _pattern(module, call) > INJECTIVE_PATTERN:
             continue
-        count, cost = (1, _cost(call)) if _pattern(module, call) < INJECTIVE_PATTERN else (0, 0)
+        counts = _pattern(module, call) < INJECTIVE_PATTERN and not _rounds(binding)
+        count, cost = (1, _cost(call)) if counts else (0, 0)
         for var in dict.fromkeys(variables_read(call)):
             chain, read = chains.get(var, _Chain()), shape_of(var)
             if read is None:
@@ -102,6 +104,12 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
                 count, cost = count + chain.count, cost + chain.cost
         chains[binding.var] = _Chain(count, cost)
     return cut
+
+
+def _rounds(binding: relax.VarBinding) -> bool:
+    """Whether a call casts floats to floats."""
+    kinds = [str(each.ty.dtype) for each in (*binding.value.args[1].fields, binding.var)]
+    return binding.value.args[0].name_hint.startswith("cast") and all("float" in kind for kind in kinds)
 
 
 def _cost(call: relax.Call) -> int:

@@ -25,7 +25,14 @@ from autotune.importer.images.volumes import volumes_as_images
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.layouts.precision import IN_LONG, assign_types, chosen_products, kernel_in_long, products, read_as_stored
+from autotune.importer.layouts.precision import (
+    IN_LONG,
+    assign_types,
+    chosen_products,
+    kernel_in_long,
+    products,
+    read_as_stored,
+)
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.small_chains import small_chains_apart
 from autotune.importer.layouts.stored_bytes import store_bytes

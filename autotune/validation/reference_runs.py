@@ -279,7 +279,7 @@ class Session:
     """
 
     def __init__(self, model: Model, optimised: bool) -> None:
-        self._model, self._rounded = _in_fp32(model if isinstance(model, LightModel) else light(model))
+        self._model, self._short = _in_fp32(model if isinstance(model, LightModel) else light(model), not optimised)
         self._one_thread = not optimised
         ways = [(optimised, True)] if not any(_is_block_wise(node) for node in self._model.proto.graph.node) else []
         ways += [(optimised, False)] if optimised and VNNI & read_host().flags else []
@@ -305,7 +305,7 @@ class Session:
         try:
             with third_party():
                 made = self._session.run(None, {name: _as_fp32(array) for name, array in feed.items()})
-                return [array.astype(BFLOAT16) if at in self._rounded else array for at, array in enumerate(made)]
+                return [array.astype(BFLOAT16) if at in self._short else array for at, array in enumerate(made)]
         except ThirdPartyError:
             if self._number + 1 == len(self._ways):
                 raise
@@ -324,13 +324,13 @@ class Session:
             self._open(number + 1)
 
 
-def _in_fp32(model: LightModel) -> tuple[LightModel, frozenset[int]]:
+def _in_fp32(model: LightModel, rounded: bool) -> tuple[LightModel, frozenset[int]]:
     """``model`` with float32 in place of bfloat16, and the numbers of its outputs that were bfloat16."""
     if not has_bfloat16(model.proto):
         return model, frozenset()
     kinds = [value.type.tensor_type.elem_type for value in model.proto.graph.output]
-    rounded = frozenset(number for number, kind in enumerate(kinds) if kind == onnx.TensorProto.BFLOAT16)
-    return light(in_fp32(model.proto), model.weights), rounded
+    short = frozenset(number for number, kind in enumerate(kinds) if kind == onnx.TensorProto.BFLOAT16)
+    return light(in_fp32(model.proto, rounded), model.weights), short
 
 
 def _as_fp32(array: NDArray[Any]) -> NDArray[Any]:

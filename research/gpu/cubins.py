@@ -155,7 +155,7 @@ def tensor_shares(library: Path) -> Iterator[float]:
             yield from filter(None, map(tensor_share, opcodes(cubin).values()))
 
 
-def row(model: str, arch: str, folder: Path, precision: str) -> Row:
+def row(model: str, arch: str, folder: Path, precision: str = "fp32") -> Row:
     """Build one model for one architecture and look at what came out."""
     began = time.perf_counter()
     try:

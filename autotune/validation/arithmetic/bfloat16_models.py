@@ -1,9 +1,11 @@
-"""Models of bfloat16 in fp32: ONNX Runtime's CPU provider has kernels of few operators for them, and NumPy's arrays none.
+"""Models of bfloat16 in fp32: ONNX Runtime's CPU provider has few kernels for bfloat16, and takes no arrays of it.
 
 It computes models of fp16 in fp32 by itself. So these are computed likewise, and casts round as the model says:
 
     tensors of bfloat16       →  of float32
     Cast(x, to=BFLOAT16)      →  Cast(Cast(x, to=BFLOAT16), to=FLOAT)
+
+The result of every operator may be rounded so, too.
 """
 
 from __future__ import annotations
@@ -29,33 +31,38 @@ def has_bfloat16(model: onnx.ModelProto) -> bool:
     return SHORT in values or any(tensor.data_type == SHORT for tensor in graph.initializer)
 
 
-def in_fp32(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of ``model`` with float32 in place of bfloat16."""
+def in_fp32(model: onnx.ModelProto, rounded: bool) -> onnx.ModelProto:
+    """A copy of ``model`` with float32 in place of bfloat16.
+
+    Args:
+        rounded: whether every operator rounds its result to bfloat16 where the model says so; else only casts do.
+    """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    _widen(copy.graph)
+    _widen(copy.graph, rounded)
     return copy
 
 
-def _widen(graph: GraphProto) -> None:
+def _widen(graph: GraphProto, rounded: bool) -> None:
+    short = set[str]()
     for value in (*graph.input, *graph.value_info, *graph.output):
         if value.type.tensor_type.elem_type == SHORT:
             value.type.tensor_type.elem_type = LONG
+            short.add(value.name)
     for tensor in graph.initializer:
         _widen_tensor(tensor)
     nodes: list[NodeProto] = []
     for node in graph.node:
         for body in subgraphs(node):
-            _widen(body)
+            _widen(body, rounded)
+        named = [_widen_attribute(attribute) for attribute in node.attribute]
+        is_cast = node.op_type == "Cast" and any(named)
         nodes.append(node)
-        rounds = False
-        for attribute in node.attribute:
-            rounds |= _widen_attribute(attribute)
-        if rounds and node.op_type == "Cast":
-            made, short = node.output[0], f"{node.output[0]}/bf16"
-            node.output[0] = short
-            nodes.append(helper.make_node("Cast", [short], [made], f"{node.name}/fp32", to=LONG))
-            next(each for each in node.attribute if each.name == "to").i = SHORT
+        for place, name in enumerate(node.output):
+            if is_cast or (rounded and name in short):
+                node.output[place] = f"{name}/exact"
+                nodes.append(helper.make_node("Cast", [node.output[place]], [f"{name}/short"], to=SHORT))
+                nodes.append(helper.make_node("Cast", [f"{name}/short"], [name], to=LONG))
     replace_nodes(graph, nodes)
 
 

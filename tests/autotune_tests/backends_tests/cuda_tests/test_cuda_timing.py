@@ -130,8 +130,7 @@ def test_kernels_of_bfloat16_are_checked_and_timed(device, monkeypatch):
     output = str(device.folder / "short.npy")
     told = device.bench.reference(ReferenceJob(task, "right", output, FixedCount(3), 0, timeout_s=10.0))
     assert told.runs[0].latencies_s == (0.25e-3,) * 3
-    job = TimeJob(
-        task, ("right",), (BASELINE,), "", Reference(output, told.positive), FixedCount(3), None, None, 0, timeout_s=10.0
-    )
+    reference = Reference(output, told.positive)
+    job = TimeJob(task, ("right",), (BASELINE,), "", reference, FixedCount(3), None, None, 0, timeout_s=10.0)
     (timed,) = device.bench.time(job).runs
     assert (timed.error, len(timed.latencies_s)) == (None, 3)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
@@ -11,10 +11,15 @@ CHANNELS = 24
 
 
 def scaled(chain, side, shape=(CHANNELS,)):
-    """x (1, side, side, 24) + c behind a chain of operators on c."""
+    """x (1, side, side, 24) + c behind a chain of operators on c; a number casts to that type."""
     names = ["c", *(f"c{index}" for index in range(1, len(chain))), "made"]
     steps = zip(chain, names[:-1], names[1:], strict=True)
-    nodes = [helper.make_node(kind, [read], [made]) for kind, read, made in steps]
+    nodes = [
+        helper.make_node("Cast", [read], [made], to=kind)
+        if isinstance(kind, int)
+        else helper.make_node(kind, [read], [made])
+        for kind, read, made in steps
+    ]
     nodes.append(helper.make_node("Add", ["x", "made"], ["y"]))
     return model_of(nodes, [value("x", (1, side, side, CHANNELS)), value("c", shape)], ["y"])
 
@@ -35,7 +40,13 @@ def test_a_kernel_of_its_own_where_it_pays(chain, side, count, tmp_path):
     assert len(kernels(scaled(chain, side), tmp_path)) == count
 
 
-@pytest.mark.parametrize(("chain", "count"), [(["Sqrt", "Neg"], 1), (["Sqrt", "Neg", "Abs", "Floor"], 2)])
+ROUNDED = (TensorProto.FLOAT16, TensorProto.FLOAT)
+
+
+@pytest.mark.parametrize(
+    ("chain", "count"),
+    [(["Sqrt", "Neg"], 1), (["Sqrt", *ROUNDED, "Neg", *ROUNDED], 1), (["Sqrt", "Neg", "Abs", "Floor"], 2)],
+)
 def test_one_number_of_a_row_stays_with_it_while_the_chain_is_short(chain, count, tmp_path):
     assert len(kernels(scaled(chain, 56, shape=(1, 56, 56, 1)), tmp_path)) == count
 

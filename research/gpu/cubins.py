@@ -34,7 +34,7 @@ from schedules.vocabulary.errors import ArtifactError
 from tests.models.catalog import cached
 from tests.models.light import LIGHT
 
-MODELS = (*LIGHT, "encoder")
+MODELS = (*LIGHT, "encoder", "encoder_bf16")
 ARCHS = ("sm_80", "sm_90")
 ELF = b"\x7fELF"
 

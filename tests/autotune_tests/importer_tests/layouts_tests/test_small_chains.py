@@ -1,5 +1,7 @@
 """What is computed of few numbers is not computed again for each of many."""
 
+import itertools
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -63,3 +65,16 @@ def test_a_result_of_the_model_may_be_small_and_read_by_many(tmp_path):
     model.graph.output.append(value("made", (CHANNELS,)))
     x, c = np.ones((1, 28, 28, CHANNELS), np.float32), np.full(CHANNELS, 4, np.float32)
     assert close(*run(model, tmp_path, {"x": x, "c": c}))
+
+
+@pytest.mark.parametrize(("count", "largest"), [(2, 1), (3, 2), (8, 4)])
+def test_chains_that_read_their_operands_often_are_divided(count, largest, tmp_path):
+    """Mish reads its operand many times: inlined into each other, eight of them would have millions of operators."""
+    names = ["x", *(f"v{index}" for index in range(1, count)), "y"]
+    nodes = [helper.make_node("Mish", [read], [made]) for read, made in itertools.pairwise(names)]
+    model = model_of(nodes, [value("x", (4, 16))], ["y"], opset=18)
+    program = imported(model, tmp_path)
+    assert len(program.tasks) <= 2
+    assert sum(task.weight for task in program.tasks) == largest
+    feed = {"x": np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)}
+    assert close(*run(model, tmp_path, feed))

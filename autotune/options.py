@@ -176,8 +176,8 @@ class Options:
         device: whether a device of ``target`` is there to measure on; without one kernels are chosen from the log and
             by the templates' guesses, compiled and inspected.
         lanes: what runs subgraphs: ``cpu`` (all threads together), ``cpu:2x1`` (two groups of one core, side by side),
-            ``auto``: whatever of both is faster, as ``graph.lanes.parse_lanes`` says, or ``cpu,cuda:0``: the CPU and a
-            GPU, or the faster of them.
+            ``auto``: whatever of both is faster, as ``graph.lanes.parse_lanes`` says, or cores and devices, such as
+            ``cpu,cuda:0,cuda:1``, as ``graph.lanes.coupled_lanes`` says: all of them, or the fastest lane.
         objective: ``latency``, ``throughput`` or ``balanced`` (docs/serving.md).
         streams: requests that run side by side where the objective is not ``latency``, each on an equal share of the
             threads; None for one on each.

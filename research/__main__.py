@@ -1,4 +1,7 @@
-"""``python -m research [MODEL[:BUDGET]…]``: tune and time test models, and write the table of docs/benchmarks.md."""
+"""``python -m research [--section CPU] [MODEL[:BUDGET]…]``: tune and time test models; write docs/benchmarks.md.
+
+The page has a section for each kind of CPU, and README shows the first.
+"""
 
 import argparse
 import json
@@ -46,13 +49,14 @@ def tuned_run(onnx: Path, out: Path, budget: str, *options: str) -> dict[str, ob
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m research", description=__doc__)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL[:BUDGET]")
+    parser.add_argument("--section", default="Zen 4", help="heading of docs/benchmarks.md whose table is replaced")
     arguments = parser.parse_args()
     command = "make bench" if arguments.models == MODELS else f'make bench BENCH="{" ".join(arguments.models)}"'
     rows = []
     for item in arguments.models:
         model, _, budget = item.partition(":")
         rows.append(measure(model, budget or BUDGET))
-        PAGE.write_text(replaced(PAGE.read_text(), table(rows, tune("devices"), command)))
+        PAGE.write_text(replaced(PAGE.read_text(), arguments.section, table(rows, tune("devices"), command)))
     return 0
 
 

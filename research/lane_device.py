@@ -25,7 +25,7 @@ import pytest
 
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.backends.executor import Arrays
-from autotune.builder import cpu_and_device
+from autotune.builder.devices import cores_and_devices
 from autotune.cli.reply import table
 from autotune.graph.device_problem import problem_of
 from autotune.graph.merge import JOIN
@@ -109,7 +109,7 @@ def placed_artifact(name: str, budget_s: float, whole: bool) -> tuple[Path, floa
         problems.append(found[0])
         return found
 
-    cpu_and_device.problem_of = noted  # type: ignore[assignment]
+    cores_and_devices.problem_of = noted  # type: ignore[assignment]
     out = FOLDER / f"{name}-sim{'-whole' if whole else ''}.tuned"
     tune(cached(name), Options(out=out, log=FOLDER / f"{name}.db", lanes=LANES, budget_s=budget_s, peer=False))
     parts = max(problems, key=lambda problem: problem.count, default=None)  # another one is of the whole
@@ -136,7 +136,7 @@ def row(name: str, out: Path, bound: float) -> list[str]:
     cores = f"{Replaying.cores:g}"
     artifact = read_artifact(out)
     ms = artifact.provenance["lanes"]["ms"]
-    alone = [f"{ms[lane]:.2f}" for lane in ("CPU alone", "device alone")]
+    alone = [f"{ms[lane]:.2f}" for lane in ("CPU alone", "sim:0 alone")]
     placed, steps = artifact.plan.lanes, artifact.steps
     if placed is None or steps is None:
         tried = [f"{value:.2f}" for each, value in ms.items() if each.startswith("placed")]

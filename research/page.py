@@ -116,14 +116,15 @@ def _speedup(bench: Data, peer: str) -> str:
     return f"{bench['speedup'][peer]:.2f} ({low:.2f}–{high:.2f})"
 
 
-def replaced(page: str, text: str) -> str:
-    """``page`` with what stands between the markers replaced by ``text``.
+def replaced(page: str, section: str, text: str) -> str:
+    """``page`` with what stands between the first markers below the heading ``section`` replaced by ``text``.
 
     Raises:
-        ValueError: if the markers are not there.
+        ValueError: if the heading or the markers are not there.
     """
-    before, begin, rest = page.partition(BEGIN)
+    before, heading, rest = page.partition(f"\n## {section}\n")
+    top, begin, rest = rest.partition(BEGIN)
     _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+    if not end or "\n## " in top:
+        raise ValueError(f"the page has no section {section} with {BEGIN} … {END}")
+    return f"{before}{heading}{top}{BEGIN}\n{text}\n{END}{after}"

@@ -290,19 +290,35 @@ def heaps(booster: xgboost.Booster) -> Trees:
     return made
 
 
-def by_kind(layers: Iterable[Layer]) -> dict[str, dict[str, list[Layer]]]:
-    """Template → instruction set → the layers of the template's most frequent kind."""
-    found: dict[str, list[Layer]] = {}
-    for layer in layers:
-        found.setdefault(layer.space.split("/")[0], []).append(layer)
+def by_kind(recorded: Mapping[str, Iterable[Layer]]) -> dict[str, dict[str, list[Layer]]]:
+    """Template → machine → the layers of the template's most frequent kind."""
+    layers = [(layer.space.split("/")[0], machine, layer) for machine, own in recorded.items() for layer in own]
     kinds: dict[str, dict[str, list[Layer]]] = {}
-    for template, own in sorted(found.items()):
-        most = Counter(layer.kind for layer in own).most_common(1)[0][0]
+    for template in sorted({template for template, _, _ in layers}):
+        most = Counter(layer.kind for name, _, layer in layers if name == template).most_common(1)[0][0]
         kinds[template] = {}
-        for layer in own:
-            if layer.kind == most:
-                kinds[template].setdefault(layer.isa, []).append(layer)
+        for name, machine, layer in layers:
+            if name == template and layer.kind == most:
+                kinds[template].setdefault(machine, []).append(layer)
     return kinds
+
+
+def by_isa(
+    posteriors: Mapping[str, TemplatePosterior], machines: Mapping[str, Sequence[Layer]]
+) -> dict[str, TemplatePosterior]:
+    """Return the posterior of each instruction set, the mean of the machines with it, and of an unknown machine."""
+    isas: dict[str, list[TemplatePosterior]] = {}
+    for machine, layers in machines.items():
+        isas.setdefault(layers[0].isa, []).append(posteriors[machine])
+    means = {isa: _mean(own) for isa, own in isas.items()}
+    return {**means, UNRECORDED: posteriors[UNRECORDED]}
+
+
+def _mean(posteriors: Sequence[TemplatePosterior]) -> TemplatePosterior:
+    """One posterior for machines that count alike; it is as sure as they are."""
+    weights = np.mean([posterior.weights for posterior in posteriors], axis=0)
+    covariance = np.mean([posterior.root @ posterior.root.T for posterior in posteriors], axis=0)
+    return replace(posteriors[0], weights=weights, root=np.linalg.cholesky(covariance))
 
 
 def shares(posterior: TemplatePosterior, layers: Iterable[Layer]) -> str:
@@ -350,16 +366,16 @@ def calibrate() -> None:
     """Print the coverage of intervals on tasks and machines that were left out of the fit."""
     print("| template | left out | known configs | 50 % | 80 % | 95 % | rms error |\n|---|---|---|---|---|---|---|")
     for template, machines in by_kind(recorded()).items():
-        part = fitted({isa: [x for n, x in enumerate(own) if n % 3] for isa, own in machines.items()})
-        for isa, own in machines.items():
-            alone = fitted({other: layers for other, layers in machines.items() if other != isa})[UNRECORDED]
+        part = fitted({name: [x for n, x in enumerate(own) if n % 3] for name, own in machines.items()})
+        for name, own in machines.items():
+            alone = fitted({other: layers for other, layers in machines.items() if other != name})[UNRECORDED]
             for count in (1, 4, 16):
-                print(f"| {template} | tasks of {isa} | {count} | {held(part[isa], own[::3], count)} |", flush=True)
-                print(f"| {template} | all of {isa} | {count} | {held(alone, own, count)} |", flush=True)
+                print(f"| {template} | tasks of {name} | {count} | {held(part[name], own[::3], count)} |", flush=True)
+                print(f"| {template} | all of {name} | {count} | {held(alone, own, count)} |", flush=True)
 
 
-def record(seconds: float, seed: int) -> None:
-    """Tune networks of random layers from an empty log until the time is over, and add them to this machine's file."""
+def record(seconds: float, seed: int, machine: str) -> None:
+    """Tune networks of random layers from an empty log until the time is over, and add them to ``machine``'s file."""
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     end, path, log = time.monotonic() + seconds, WORK / "layers.onnx", WORK / "layers.db"
@@ -372,14 +388,14 @@ def record(seconds: float, seed: int) -> None:
         counts = json.loads(said.stdout)
         print(f"{make.__name__} {seed}: {counts['tasks']} tasks, {counts['measured_trials']} trials", flush=True)
         seed += 1
-    layers, file = layers_of(log), LAYERS / f"{host_target().mcpu}.npz"
+    layers, file = layers_of(log), LAYERS / f"{machine or host_target().mcpu}.npz"
     save_layers(file, [*(load_layers(file) if file.exists() else []), *layers])
     print(f"{len(layers)} layers, {sum(len(layer.latency_s) for layer in layers)} configs")
 
 
-def recorded() -> list[Layer]:
-    """All machines' layers."""
-    return [layer for path in sorted(LAYERS.glob("*.npz")) for layer in load_layers(path)]
+def recorded() -> dict[str, list[Layer]]:
+    """Machine → its layers."""
+    return {path.stem: load_layers(path) for path in sorted(LAYERS.glob("*.npz"))}
 
 
 def main() -> None:
@@ -389,16 +405,17 @@ def main() -> None:
     parser.add_argument("logs", nargs="*", type=Path)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=0, help="of the first network to record")
+    parser.add_argument("--machine", default="", help="name of the file of layers; that of LLVM's CPU if none is given")
     options = parser.parse_args()
     if options.stage == "record":
-        record(options.seconds, options.seed)
+        record(options.seconds, options.seed, options.machine)
     elif options.stage == "train":
         for template, machines in by_kind(recorded()).items():
             FOLDER.mkdir(exist_ok=True)
-            save_posteriors(FOLDER / f"{template}.npz", fitted(machines))
-            for isa, layers in machines.items():
+            save_posteriors(FOLDER / f"{template}.npz", by_isa(fitted(machines), machines))
+            for machine, layers in machines.items():
                 configs = sum(len(layer.latency_s) for layer in layers)
-                print(f"{template}, {isa}: {len(layers)} layers, {configs} configs")
+                print(f"{template}, {machine}: {len(layers)} layers, {configs} configs")
     elif options.stage == "calibrate":
         calibrate()
     else:
@@ -406,15 +423,17 @@ def main() -> None:
         others = [layer for path in options.logs for layer in layers_of(path)]
         for template, machines in by_kind(recorded()).items():
             for fold in range(3):
-                part = {isa: [x for n, x in enumerate(own) if n % 3 != fold] for isa, own in machines.items()}
-                for isa, posterior in fitted(part).items():
-                    if isa != UNRECORDED:
-                        judged = shares(posterior, machines[isa][fold::3])
-                        print(f"| {template}, {isa} | random layers, fold {fold + 1} | {judged} |", flush=True)
-            for isa, own in machines.items():
-                left = {other: layers for other, layers in machines.items() if other != isa}
-                print(f"| {template}, {isa} | machine left out | {shares(fitted(left)[UNRECORDED], own)} |", flush=True)
-            for isa, posterior in fitted(machines).items():
+                part = {name: [x for n, x in enumerate(own) if n % 3 != fold] for name, own in machines.items()}
+                shipped = by_isa(fitted(part), part)
+                for name, own in machines.items():
+                    judged = shares(shipped[own[0].isa], own[fold::3])
+                    print(f"| {template}, {name} | random layers, fold {fold + 1} | {judged} |", flush=True)
+            for name, own in machines.items():
+                left = {other: layers for other, layers in machines.items() if other != name}
+                print(
+                    f"| {template}, {name} | machine left out | {shares(fitted(left)[UNRECORDED], own)} |", flush=True
+                )
+            for isa, posterior in by_isa(fitted(machines), machines).items():
                 print(f"| {template}, {isa} | other models | {shares(posterior, others)} |", flush=True)
 
 

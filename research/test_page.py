@@ -54,11 +54,14 @@ def test_a_disturbed_run_is_marked():
     assert "disturbed" not in table([row()], MACHINE, "make bench")
 
 
-def test_only_what_is_between_the_markers_changes():
+def test_only_what_is_between_the_markers_of_the_section_changes():
     page = PAGE.read_text()
-    once = replaced(page, "new table")
-    assert once.count("new table") == 1
-    assert replaced(once, "new table") == once
-    assert once.split("<!-- bench")[0] == page.split("<!-- bench")[0]
-    with pytest.raises(ValueError, match="bench:begin"):
-        replaced("no markers", "x")
+    for section in ("Zen 4", "Zen 5"):
+        once = replaced(page, section, "new table")
+        assert once.count("new table") == 1
+        assert replaced(once, section, "new table") == once
+        before = page.partition(f"## {section}")[0]
+        assert once.startswith(before)
+    for section in ("Method", "no such"):
+        with pytest.raises(ValueError, match=section):
+            replaced(page, section, "x")

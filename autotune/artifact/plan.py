@@ -66,6 +66,21 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True)
+class HandOver:
+    """A way between two memories, as a placement was priced by.
+
+    Attributes:
+        source, target: ``host``, or a device such as ``cuda:0``.
+        latency_s, s_per_byte: seconds of a copy, and those that each of its bytes adds.
+    """
+
+    source: str
+    target: str
+    latency_s: float
+    s_per_byte: float
+
+
+@dataclass(frozen=True)
 class LanePlan:
     """What runs where, for a model that was placed on several lanes.
 
@@ -77,6 +92,7 @@ class LanePlan:
         one_lane_s: the model on one lane of all threads, measured beside this placement; None if it was not.
         measured_s: this placement.
         devices: what it takes of each device's memory.
+        hand_overs: ways between memories.
     """
 
     lanes: str
@@ -85,6 +101,7 @@ class LanePlan:
     one_lane_s: float | None = None
     measured_s: float | None = None
     devices: tuple[DeviceMemory, ...] = ()
+    hand_overs: tuple[HandOver, ...] = ()
 
     @property
     def predicted_s(self) -> float:

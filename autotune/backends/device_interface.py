@@ -83,8 +83,9 @@ def weights_bytes(part: Artifact) -> int:
 class Device(Protocol):
     """A device that was opened for one model.
 
-    Every method returns when its work is done. ``run``, ``upload`` and ``download`` may be called at the same time, one
-    thread each; they use different engines, so copies go on beside kernels.
+    Every method returns when its work is done. ``run``, ``upload``, ``download`` and ``pull`` may be called at the same
+    time, one thread each (``pull`` one for each other device). They use different engines, so copies go on beside
+    kernels.
 
     Raises:
         DeviceLostError: by every method, once the device is lost.
@@ -126,6 +127,14 @@ class Device(Protocol):
 
     def download(self, offset: int, array: NDArray[Any]) -> None:
         """Copy as many bytes of the arena as ``array`` has into it."""
+        ...
+
+    def reaches(self, other: Device) -> bool:
+        """Whether ``pull`` can copy from ``other`` past the host's memory."""
+        ...
+
+    def pull(self, other: Device, source: int, target: int, size: int) -> None:
+        """Copy ``size`` bytes from byte ``source`` of the arena of ``other`` to byte ``target`` of its own."""
         ...
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto, load_model_from_string
@@ -166,12 +167,17 @@ def _within(edges: Sequence[Sequence[int]], begin: int, end: int) -> list[list[i
     return [[source - begin for source in edges[node] if source >= begin] for node in range(begin, end)]
 
 
-def worth_cutting(cpu: Roofline, device: Roofline, link: Link) -> Share:
-    """By the rooflines of a CPU and a device, which operators to cut between them, and the CPU's share of each.
+def worth_cutting(cores: Roofline | None, devices: Sequence[Roofline], link: Link) -> Share:
+    """By the rooflines of the lanes, which operators to cut between two of them, and the share of the first part.
 
     Both parts should end together. What a cut saves is taken from the bounds of the two lanes alone, with the copy of
-    the input to the device, and of its part of the output back.
+    the input to a device, and of its part of the output back; between two devices both go through the host.
+
+    Args:
+        cores: of the widest lane of cores; None where no cores are named.
+        link: between the host's memory and a device's.
     """
+    lanes = [*([] if cores is None else [cores]), *devices]
 
     def share(node: NodeProto, scope: Scope) -> float | None:
         work = multiply_adds(node, scope)
@@ -179,10 +185,16 @@ def worth_cutting(cpu: Roofline, device: Roofline, link: Link) -> Share:
             return None
         read, made = (4 * math.prod(scope.shapes[name]) for name in (node.input[0], node.output[0]))
         moved = read + made + 4 * math.prod(scope.shapes[node.input[1]])
-        cpu_s, device_s = (roofline.bound_s(int(2 * work), moved) for roofline in (cpu, device))
-        own = device_s / (cpu_s + device_s)
-        together = own * cpu_s + link.seconds(read) + link.seconds(int((1.0 - own) * made))
-        return own if together * LEAST_SPEEDUP <= min(cpu_s, device_s) else None
+        bounds = [roofline.bound_s(int(2 * work), moved) for roofline in lanes]
+
+        def together(one: int, other: int) -> tuple[float, float]:
+            own = bounds[other] / (bounds[one] + bounds[other])
+            legs = 1 if cores is not None and one == 0 else 2
+            copies = link.seconds(read) + link.seconds(int((1.0 - own) * made))
+            return own * bounds[one] + legs * copies, own
+
+        seconds, own = min((together(*pair) for pair in combinations(range(len(lanes)), 2)), default=(math.inf, 0.0))
+        return own if seconds * LEAST_SPEEDUP <= min(bounds) else None
 
     return share
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from autotune.artifact.directory import lane_library, write_artifact
+from autotune.artifact.directory import write_artifact
 from autotune.artifact.identity import identity
 from autotune.artifact.manifest import annotate, sha256
 from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.backends.backend_catalog import backend_of
-from autotune.backends.cpu.linking import link_kernels
+from autotune.backends.cpu.linking import link_lanes
 from autotune.builder.accuracy import LEVELS, Built
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult
 from autotune.builder.core_groups import CoreGroups, compile_lanes
@@ -106,17 +106,5 @@ def _written(request: BuildRequest, groups: CoreGroups, best: Fastest[Steps], fo
     program = replace(request.program, weights=steps.weights)
     provenance = {"model": request.path.name, "sha256": sha256(request.path)}
     digest = identity(request.program, plan)
-    write_artifact(path, program, plan, steps, digest, provenance, partial(_link, groups.objects, steps, whole))
+    write_artifact(path, program, plan, steps, digest, provenance, partial(link_lanes, groups.objects, steps, whole))
     return Built(path, plan, 1e3 * best.seconds)
-
-
-def _link(objects: Mapping[int, Mapping[str, Path]], steps: Steps, whole: int, library: Path) -> None:
-    """Write a library per size of lane, each with the kernels that such lanes call."""
-    calls = iter(steps.calls)
-    # Every lane that is named needs its library, even if it runs nothing.
-    used: dict[int, set[str]] = {whole: set(), **{lane.threads: set() for lane in steps.lanes}}
-    for group in steps.groups:
-        used[steps.lanes[group.lane].threads].update(next(calls).symbol for _ in range(group.calls))
-    for threads, symbols in used.items():
-        kernels = {symbol: objects[threads][symbol] for symbol in sorted(symbols)}
-        link_kernels(kernels, library if threads == whole else library.with_name(lane_library(threads)))

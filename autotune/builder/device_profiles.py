@@ -81,6 +81,15 @@ def measured_links(backend: Backend, lane: Lane) -> dict[Way, Link]:
         return {way: _link(copy) for way, copy in ways.items()}
 
 
+def measured_direct(backend: Backend, one: Lane, other: Lane) -> dict[Way, Link]:
+    """The ways between the memories of two devices, past the host's; none if the devices cannot reach each other."""
+    with closing(backend.device(one, Room(LARGE))) as first, closing(backend.device(other, Room(LARGE))) as second:
+        if not (first.reaches(second) and second.reaches(first)):
+            return {}
+        ways = {(other.memory, one.memory): (first, second), (one.memory, other.memory): (second, first)}
+        return {way: _link(partial(target.pull, source, 0, 0)) for way, (target, source) in ways.items()}
+
+
 def weight_link(backend: Backend, lane: Lane) -> Link:
     """Return the way of streamed weights into the device's memory, with nothing else on its way."""
     with closing(backend.device(lane, Room(LARGE))) as device:

@@ -1,4 +1,4 @@
-"""Placing a model on lanes: one procedure for groups of CPU cores and for a CPU with a device.
+"""Placing a model on lanes: one procedure for groups of CPU cores, and for cores with devices.
 
 DUET (IPDPS 2021) in five steps. A *source* cuts the model into subgraphs and prices each on each lane (1, 2). Here they
 are placed (3: graph/exact.py, graph/placers.py), every placement is made and timed end to end beside the whole model on
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from autotune.artifact.plan import Choice, DeviceMemory, LanePlan, Placed
-from autotune.graph.exact import exact
+from autotune.graph.exact import best_known, exact
 from autotune.graph.flat import Flat
 from autotune.graph.lanes import copy_lanes
 from autotune.graph.measured_costs import MeasuredCosts, Taken
@@ -316,7 +316,8 @@ class _Correction(Generic[M]):
         assert candidate.placed is not None
         seconds = self._source.taken(candidate, self._learned[candidate.name])
         self._learned[candidate.name] += 1
-        engines = {lane.name: way for way, lane in copy_lanes(self._placed.problem.lanes).items()}
+        problem = self._placed.problem
+        engines = {lane.name: way for way, lane in copy_lanes(problem.lanes, problem.direct).items()}
         numbers = {subgraph.name: number for number, subgraph in enumerate(self._placed.subgraphs)}
         subgraphs = {numbers[name]: value for name, value in seconds.items() if name in numbers}
         links = {engines[name]: value for name, value in seconds.items() if name in engines}
@@ -324,10 +325,10 @@ class _Correction(Generic[M]):
 
 
 def placements_of(cuts: Iterable[tuple[tuple[Subgraph, ...], Problem]]) -> list[PlacedModel]:
-    """The exact placement and greedy-correction's of every cut, each once."""
+    """The best known placement and greedy-correction's of every cut, each once."""
     found: dict[tuple[object, ...], PlacedModel] = {}
     for subgraphs, problem in cuts:
-        for placement in (exact(problem).placement, correction(problem)):
+        for placement in (best_known(problem), correction(problem)):
             key = tuple((subgraphs[s], placement.lanes[s]) for s in placement.order)
             if key not in found:
                 found[key] = PlacedModel(subgraphs, problem, placement, simulate(problem, placement))

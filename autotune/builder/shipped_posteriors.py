@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from costmodels.posterior import Basis, Spread, TemplatePosterior, Trees
+from schedules.processors import INSTRUCTION_SETS
 from schedules.space import Space
 
 FOLDER = Path(__file__).parent / "posteriors"
@@ -22,12 +23,19 @@ UNRECORDED = "any"
 def shipped_posterior(space: Space, isa: str) -> TemplatePosterior | None:
     """Return what is known of ``space`` on machines with such instructions.
 
-    Machines that nobody recorded have what the recorded ones share. None without a file of this version of the
-    template.
+    Machines that nobody recorded have what is known of the level below with vectors as long, or else what the recorded
+    ones share. None without a file of this version of the template.
     """
     known = _shipped(space.name) if space.extents and space.enumerated else {}
-    posteriors = known.get(isa) or known.get(UNRECORDED)
-    return posteriors if posteriors is not None and posteriors.knows(space) else None
+    posterior = known.get(isa) or known.get(_below(isa)) or known.get(UNRECORDED)
+    return posterior if posterior is not None and posterior.knows(space) else None
+
+
+def _below(isa: str) -> str:
+    """The level below ``isa`` if its vectors are as long; empty without one."""
+    own = INSTRUCTION_SETS.get(isa)
+    below = None if own is None else INSTRUCTION_SETS.get(own.runs)
+    return own.runs if own is not None and below is not None and below.vector_bytes == own.vector_bytes else ""
 
 
 @cache

@@ -232,7 +232,7 @@ Lanes = Annotated[
         metavar="cpu|cpu:2x1|auto|cpu,cuda:0",
         help="Processors that run branches. cpu: all threads together. cpu:2x1: two groups of one core; cpu:3+1: of "
         "three and one. auto: the faster of both; auto:3+1: with these groups. cpu,cuda:0: the CPU and a GPU; "
-        "cuda:0=4GB: with 4 GB of its memory.",
+        "cpu,cuda:0=4GB,cuda:1: 4 GB of its memory, and a second GPU; cpu:0,cpu:1-3,cuda:0: groups of cores and a GPU.",
         rich_help_panel="Where kernels run",
     ),
 ]

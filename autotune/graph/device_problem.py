@@ -1,10 +1,10 @@
-"""Placing subgraphs on a CPU and a device: what each costs on either, and the tensors between them. Pure."""
+"""Placing subgraphs on cores and devices: what each costs on every lane, and the tensors between them. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from autotune.graph.lanes import Lane, Way
 from autotune.graph.placement import Link, Problem, Tensor
@@ -17,26 +17,42 @@ DRIVER_S = 2e-6
 INPUTS, OUTPUTS = "inputs", "outputs"
 """Subgraphs without calls, which hold the model's inputs and outputs in the host's memory."""
 
+Row = tuple[float | None, ...]
+"""(n_lanes,) seconds of a subgraph on every lane; None where it cannot run."""
+
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one subgraph.
+    """Seconds of one subgraph on every lane.
 
     Attributes:
-        cpu, device: with the other lane idle; ``device`` is None where it cannot run there.
-        cpu_busy, device_busy: with the other lane at work; as with it idle where that was not measured.
+        alone: with the other lanes idle.
+        beside: kind of lane (``Lane.kind``) → with lanes of that kind at work next to it; as ``alone`` where a kind is
+            missing.
     """
 
-    cpu: float
-    device: float | None
-    cpu_busy: float
-    device_busy: float | None
+    alone: Row
+    beside: Mapping[str, Row] = field(default_factory=dict)
 
-    def streaming(self, device_s: float | None) -> Costs:
-        """Return the costs where the device takes ``device_s`` alone, because it fetches weights; None: it cannot."""
-        if device_s is None or self.device is None or self.device_busy is None:
-            return replace(self, device=None, device_busy=None)
-        return replace(self, device=device_s, device_busy=self.device_busy + device_s - self.device)
+    def at(self, lane: int, seconds: float | None) -> Costs:
+        """Return the costs where ``lane`` takes ``seconds`` alone, because it fetches weights; None: it cannot run."""
+        known = self.alone[lane]
+
+        def changed(row: Row) -> Row:
+            was = row[lane]
+            now = None if seconds is None or known is None or was is None else was + seconds - known
+            return (*row[:lane], now, *row[lane + 1 :])
+
+        return Costs(changed(self.alone), {kind: changed(row) for kind, row in self.beside.items()})
+
+    def on(self, lanes: Iterable[int]) -> Costs:
+        """Return the costs where no other lane than ``lanes`` may run it."""
+        allowed = set(lanes)
+
+        def kept(row: Row) -> Row:
+            return tuple(seconds if lane in allowed else None for lane, seconds in enumerate(row))
+
+        return Costs(kept(self.alone), {kind: kept(row) for kind, row in self.beside.items()})
 
 
 @dataclass(frozen=True)
@@ -61,12 +77,12 @@ def values_of(parts: Sequence[Ends], model: Ends) -> list[str]:
 
 
 def problem_of(
-    parts: Sequence[Ends], model: Ends, costs: Sequence[Costs], lanes: tuple[Lane, Lane], links: Mapping[Way, Link]
+    parts: Sequence[Ends], model: Ends, costs: Sequence[Costs], lanes: Sequence[Lane], links: Mapping[Way, Link]
 ) -> tuple[Problem, list[str]]:
-    """Placing ``parts`` on the CPU and the device, and the values by the numbers of its tensors.
+    """Placing ``parts`` on ``lanes``, and the values by the numbers of its tensors.
 
-    The first subgraph holds the model's inputs and the last one its outputs. Both take no time on the CPU's lane, so
-    that what passes between the model's caller and the device is paid for.
+    The first subgraph holds the model's inputs and the last one its outputs. Both take no time on lanes of cores and
+    cannot run on devices, so that what passes between the model's caller and a device is paid for.
     """
     readers: dict[str, list[int]] = {}
     for number, ends in enumerate((*parts, Ends(OUTPUTS, model.outputs, ())), 1):
@@ -76,15 +92,8 @@ def problem_of(
     maker_of = {spec.name: (number, spec) for number, ends in enumerate(makers) for spec in ends.outputs}
     values = values_of(parts, model)
     tensors = tuple(Tensor(maker_of[name][0], tuple(readers[name]), spec_bytes(maker_of[name][1])) for name in values)
-    cpu, device = lanes
-    still = (0.0, None)
-
-    def table(*pairs: tuple[float, float | None]) -> tuple[tuple[float, float | None], ...]:
-        return (still, *pairs, still)
-
-    beside = {
-        device.kind: table(*((cost.cpu_busy, cost.device) for cost in costs)),
-        cpu.kind: table(*((cost.cpu, cost.device_busy) for cost in costs)),
-    }
-    alone = table(*((cost.cpu, cost.device) for cost in costs))
-    return Problem(lanes, tensors, alone, beside, Link(DRIVER_S), links), values
+    still = tuple(None if lane.device else 0.0 for lane in lanes)
+    kinds = sorted({kind for cost in costs for kind in cost.beside})
+    beside = {kind: (still, *(cost.beside.get(kind, cost.alone) for cost in costs), still) for kind in kinds}
+    alone = (still, *(cost.alone for cost in costs), still)
+    return Problem(tuple(lanes), tensors, alone, beside, Link(DRIVER_S), links), values

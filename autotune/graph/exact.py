@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from autotune.graph.placement import ROUNDING, Costs, PartialPlacement, Placement, Problem, Tensor, place_all
 from autotune.graph.placers import MOST_TRIES, correction
@@ -88,6 +89,34 @@ def exact(problem: Problem, most_nodes: int = MOST_NODES) -> Exact:
     if found.makespan_s > bound_s * (1.0 + ROUNDING):
         found = min((found, correction(problem)), key=lambda each: each.makespan_s)
     return Exact(found, bound_s, nodes)
+
+
+def best_known(problem: Problem, most_nodes: int = MOST_NODES) -> Placement:
+    """The placement of ``exact``; next to devices, where that is not proven, the shortest of it and of fewer lanes.
+
+    A search that gives up among many lanes may miss what it finds on one lane or two. So more lanes are never longer.
+    """
+    found, alike = exact(problem, most_nodes), problem.alike
+    if not found.gap or len(alike) <= 2 or not any(lane.device for lane in problem.lanes):
+        return found.placement
+    some = [lanes for count in (1, 2) for lanes in combinations(range(len(alike)), count)]
+    unlike = {tuple(sorted(alike[lane] for lane in lanes)): lanes for lanes in some}
+    fewer = (exact(_on(problem, lanes), most_nodes // len(unlike)).placement for lanes in unlike.values())
+    return min(found.placement, *fewer, key=lambda placement: placement.makespan_s)
+
+
+def _on(problem: Problem, lanes: Collection[int]) -> Problem:
+    """``problem`` without other lanes than ``lanes``, but for subgraphs that can run on none of these."""
+
+    def table(costs: Costs) -> Costs:
+        return tuple(
+            tuple(cost if lane in lanes or able.isdisjoint(lanes) else None for lane, cost in enumerate(row))
+            for row, able in zip(costs, everywhere, strict=True)
+        )
+
+    everywhere = [{lane for lane, cost in enumerate(row) if cost is not None} for row in problem.alone]
+    beside = {kind: table(costs) for kind, costs in problem.beside.items()}
+    return replace(problem, alone=table(problem.alone), beside=beside)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -14,7 +14,7 @@ CPU = "cpu"
 HOST = ""
 """The memory of lanes of cores, as ``Lane.memory`` names it."""
 ROOMY = 4
-"""Threads from which on one is left to a device: it is a quarter of the CPU's work at most. Heuristic, not measured."""
+"""Threads from which on one is left to devices: it is a quarter of the CPU's work at most. Heuristic, not measured."""
 _CPU = re.compile(r"(cpu|auto)(?::(\d+)x(\d+)|:(\d+(?:\+\d+)+))?")
 _CORES = re.compile(r"cpu:(\d+)(?:-(\d+))?")
 DEVICE_KINDS = ("cuda",)
@@ -65,69 +65,88 @@ def cpu_lane(first: int, threads: int) -> Lane:
     return Lane(f"cpu:{first}" if threads == 1 else f"cpu:{first}-{last}", first, threads)
 
 
-def device_of(text: str) -> str:
-    """The device that ``--lanes`` asks for beside the CPU, such as ``cuda:0``; empty if it names none.
+def devices_of(text: str) -> tuple[str, ...]:
+    """Return the devices that ``--lanes`` names, such as ``cuda:0``; none for cores alone.
 
     Raises:
-        UsageError: for devices in any other place, or one that is not the first.
+        UsageError: if devices do not follow the cores, or one is named twice.
     """
-    return _device_and_limit(text)[0]
+    return tuple(device for device, _ in _cores_and_devices(text)[1])
 
 
-def _device_and_limit(text: str) -> tuple[str, int]:
-    """The device of ``--lanes``, and the bytes of its memory that may be used, 0 where that is not said."""
+def cores_of(text: str) -> str:
+    """Return the cores that ``--lanes`` names, as typed; empty if it names devices alone.
+
+    Raises:
+        UsageError: as ``devices_of``.
+    """
+    return _cores_and_devices(text)[0]
+
+
+def _cores_and_devices(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """The cores of ``--lanes`` as typed, and each device with the bytes of its memory that may be used, 0 for all."""
     parts = [part.strip() for part in text.split(",")]
     pattern = re.compile(rf"({'|'.join(DEVICE_KINDS)})(?::(\d+))?(?:=(\d+(?:\.\d+)?)([KMG]?)B)?")
-    named = [match for match in map(pattern.fullmatch, parts) if match is not None]
-    if not named:
-        return "", 0
-    kind, number, amount, unit = named[0].groups()
-    if len(named) > 1:
-        raise UsageError(
-            f"--lanes {text}: names {len(named)} devices, and a model is placed on the CPU and one device; name one"
-        )
-    if parts[0] != CPU and any(_CPU.fullmatch(part) or _CORES.fullmatch(part) for part in parts[:-1]):
-        raise UsageError(
-            f"--lanes {text}: groups of cores are not placed next to a device, only all cores together; give "
-            f"cpu,{parts[-1]}"
-        )
-    if int(number or 0):
-        raise UsageError(
-            f"--lanes {text}: only the first device is used; give {kind}:0, and hide the others from the program"
-        )
-    if parts[:-1] not in ([], [CPU]):
-        raise UsageError(f"--lanes {text}: not understood; give a device as cpu,cuda:0 or cpu,cuda:0=4GB")
-    limit = int(float(amount) * BYTE_UNITS[unit]) if amount else 0
-    if amount and len(parts) == 1:
+    matches = [pattern.fullmatch(part) for part in parts]
+    count = next((number for number, match in enumerate(matches) if match is not None), len(parts))
+    cores, found = ",".join(parts[:count]), list[tuple[str, int]]()
+    for match in matches[count:]:
+        if match is None:
+            raise UsageError(
+                f"--lanes {text}: not understood; give a device as cpu,cuda:0 or cpu,cuda:0=4GB, behind the cores"
+            )
+        kind, number, amount, unit = match.groups()
+        device, limit = f"{kind}:{int(number or 0)}", int(float(amount) * BYTE_UNITS[unit]) if amount else 0
+        if any(device == known for known, _ in found):
+            raise UsageError(f"--lanes {text}: names {device} twice; name each device once")
+        if amount and not limit:
+            raise UsageError(f"--lanes {text}: leaves the device no memory; give it some, such as {device}=4GB")
+        found.append((device, limit))
+    if len(parts) == len(found) == 1 and found[0][1]:
         raise UsageError(f"--lanes {text}: a device needs the CPU next to it; give cpu,{text.strip()}")
-    if amount and not limit:
-        raise UsageError(f"--lanes {text}: leaves the device no memory; give it some, such as cuda:0=4GB")
-    return f"{kind}:0", limit
+    if len(parts) == len(found) == 1 and not found[0][0].endswith(":0"):
+        raise UsageError(f"--lanes {text}: one device alone is the first; give cpu,{found[0][0]}")
+    return cores, tuple(found)
 
 
-def coupled_lanes(text: str, threads: int) -> tuple[Lane, Lane]:
-    """All CPU threads, and the device, for ``cpu,cuda:0``.
+def coupled_lanes(text: str, threads: int) -> tuple[Lane, ...]:
+    """The groups of cores, then the devices, of ``cpu,cuda:0``, ``cpu:0,cpu:1-3,cuda:0`` or ``cuda:0,cuda:1``.
 
-    Where there are ``ROOMY`` threads or more the last one is left to the device: while the CPU's kernels run, it hands
-    the device its work, and kernels whose threads have to share a core wait for the slowest.
+    Where no cores are named, one core is the first lane: it has the model's inputs and outputs in its memory.
+
+    Where there are ``ROOMY`` threads or more, and no groups are named, the last thread is left to the devices: while
+    the CPU's kernels run, it hands the devices their work, and kernels whose threads have to share a core wait for the
+    slowest.
+
+    Raises:
+        UsageError: as ``devices_of`` and ``parse_lanes``.
     """
-    device, limit = _device_and_limit(text)
-    own = threads - 1 if threads >= ROOMY else threads
-    return cpu_lane(0, own), Lane(device, own, 1, device, limit_bytes=limit)
+    cores, devices = _cores_and_devices(text)
+    own = threads - 1 if threads >= ROOMY and cores in (CPU, AUTO) else threads
+    groups = _groups(cores, own, text) if cores else (cpu_lane(0, 1),)
+    first = 1 + max(lane.cores[-1] for lane in groups)
+    lanes = (Lane(name, first + n, 1, name, limit_bytes=limit) for n, (name, limit) in enumerate(devices))
+    return (*groups, *lanes)
 
 
 Way = tuple[str, str]
 """(from, to): two memories between which tensors are copied."""
 
 
-def copy_lanes(lanes: Sequence[Lane]) -> dict[Way, Lane]:
-    """The copy engines of the devices among ``lanes``, one per direction, each beside all that computes."""
+def copy_lanes(lanes: Sequence[Lane], direct: Iterable[Way] = ()) -> dict[Way, Lane]:
+    """The copy engines of the devices among ``lanes``, one per direction, each beside all that computes.
+
+    Args:
+        direct: ways from one device's memory to another's, past the host's; each has an engine of its own.
+    """
     first = max(lane.cores[-1] for lane in lanes) + 1
     found: dict[Way, Lane] = {}
     for lane in lanes:
         for way, word in (((HOST, lane.memory), "in"), ((lane.memory, HOST), "out")):
             if lane.device and way not in found:
                 found[way] = Lane(f"{lane.device} {word}", first + len(found), 1, lane.device, copies=True)
+    for source, target in sorted(direct):
+        found[source, target] = Lane(f"{source} to {target}", first + len(found), 1, target, copies=True)
     return found
 
 
@@ -144,18 +163,27 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
     Raises:
         UsageError: for anything else, more cores than there are, or a device that cannot be used here.
     """
-    if text == AUTO:
+    if devices_of(text):
+        raise UsageError(f"--lanes {text}: names a device, which is not for this command; give cpu, cpu:2x1 or auto")
+    return _groups(text, threads, text)
+
+
+def _groups(cores: str, threads: int, typed: str) -> tuple[Lane, ...]:
+    """The lanes of ``cores``, as ``parse_lanes`` reads them.
+
+    Args:
+        typed: all of ``--lanes``, for messages.
+    """
+    if cores == AUTO:
         halves = [cpu_lane(0, threads // 2), cpu_lane(threads // 2, threads // 2)] if threads > 1 else []
         return (cpu_lane(0, threads), *halves)
-    devices = [part.strip() for part in text.split(",")]
-    if device_of(text):
-        raise UsageError(f"--lanes {text}: names a device, which is not for this command; give cpu, cpu:2x1 or auto")
-    if all(_CORES.fullmatch(part) for part in devices):
-        return _named_cores(text, devices, threads)
-    match = _CPU.fullmatch(devices[0])
-    if match is None or len(devices) > 1:
+    parts = [part.strip() for part in cores.split(",")]
+    if all(_CORES.fullmatch(part) for part in parts):
+        return _named_cores(typed, parts, threads)
+    match = _CPU.fullmatch(parts[0])
+    if match is None or len(parts) > 1:
         raise UsageError(
-            f"--lanes {text}: not understood; give cpu, cpu:2x1 (two groups of one core), cpu:3+1, auto or auto:3+1"
+            f"--lanes {typed}: not understood; give cpu, cpu:2x1 (two groups of one core), cpu:3+1, auto or auto:3+1"
         )
     kind, groups, size, sizes = match.groups()
     whole = cpu_lane(0, threads)
@@ -163,7 +191,7 @@ def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:
         return (whole,)
     wanted = [int(part) for part in sizes.split("+")] if sizes else [int(size)] * int(groups)
     if not wanted or min(wanted) < 1 or sum(wanted) > threads:
-        raise UsageError(f"--lanes {text}: needs {sum(wanted)} threads and there are {threads}; ask for fewer")
+        raise UsageError(f"--lanes {typed}: needs {sum(wanted)} threads and there are {threads}; ask for fewer")
     some = [cpu_lane(first, size) for first, size in zip(accumulate(wanted, initial=0), wanted, strict=False)]
     return (whole, *some) if kind == AUTO else tuple(some)
 

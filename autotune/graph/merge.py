@@ -7,7 +7,7 @@ arrays, which are only handed on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -106,7 +106,13 @@ Joins = Mapping[str, Sequence[str]]
 """Value → the values that follow each other in memory where it is: parts of an operator that was cut."""
 
 
-def merge(parts: Sequence[Part], inputs: Sequence[str], outputs: Sequence[str], joins: Joins | None = None) -> Merged:
+def merge(
+    parts: Sequence[Part],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    joins: Joins | None = None,
+    direct: Collection[Way] = (),
+) -> Merged:
     """``parts`` as one graph.
 
     Args:
@@ -114,8 +120,10 @@ def merge(parts: Sequence[Part], inputs: Sequence[str], outputs: Sequence[str], 
         inputs: names of the model's inputs, in its order; they lie in the host's memory.
         outputs: names of its outputs, in its order; each is made by a part, and ends in the host's memory.
         joins: values that subgraphs read and none makes as a whole; none of them is the model's.
+        direct: ways from one device to another, past the host's memory.
     """
-    merging = _Merging({(name, HOST): Source("input", number) for number, name in enumerate(inputs)}, joins or {})
+    given = {(name, HOST): Source("input", number) for number, name in enumerate(inputs)}
+    merging = _Merging(given, joins or {}, direct)
     numbers = [merging.add(part) for part in parts]
     uses = tuple(replace(merging.shapes[name], source=merging.source(name, HOST)) for name in outputs)
     flat = Flat(tuple(merging.calls), uses, merging.slices, frozenset(merging.removed), tuple(merging.weights))
@@ -135,6 +143,7 @@ class _Merging:
 
     sources: dict[tuple[str, str], Source]
     joins: Joins
+    direct: Collection[Way] = ()
     joined: list[int] = field(default_factory=list)
     shapes: dict[str, Use] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
@@ -170,11 +179,12 @@ class _Merging:
         return (*self.joined[known:], *range(first, len(self.calls)))
 
     def source(self, value: str, memory: str) -> Source:
-        """What holds ``value`` in ``memory``; it is copied there, through the host's, if nothing does yet."""
+        """What holds ``value`` in ``memory``; it is copied there, through the host's if need be, unless it is there."""
         if (value, memory) not in self.sources and value in self.joins:
             self.sources[value, memory] = self._join(value, memory)
         elif (value, memory) not in self.sources:
-            before = self.homes.get(value, HOST) if memory == HOST else HOST
+            home = self.homes.get(value, HOST)
+            before = home if memory == HOST or (home, memory) in self.direct else HOST
             use = replace(self.shapes[value], source=self.source(value, before))
             self.transfers.append(Transfer(value, (before, memory), len(self.calls)))
             self.sources[value, memory] = Source("arena", len(self.calls))

@@ -115,9 +115,18 @@ class Problem:
     def _column(self, lane: int) -> tuple[object, ...]:
         own = self.lanes[lane]
         ways = (self.links.get((HOST, own.memory)), self.links.get((own.memory, HOST))) if own.memory else ()
-        others = frozenset(way for way in self.links if own.memory and own.memory in way and HOST not in way)
+        others = frozenset((way[0] == own.memory, frozenset(way), link) for way, link in self._direct_links(own))
         tables = (self.alone, *(self.beside[kind] for kind in sorted(self.beside)))
         return own.threads, own.kind, ways, others, tuple(tuple(row[lane] for row in table) for table in tables)
+
+    def _direct_links(self, lane: Lane) -> list[tuple[tuple[str, str], Link]]:
+        """The links between the memory of ``lane`` and those of other devices."""
+        return [(way, link) for way, link in self.links.items() if way in self.direct and lane.memory in way]
+
+    @property
+    def direct(self) -> tuple[tuple[str, str], ...]:
+        """The links between the memories of two devices, past the host's."""
+        return tuple(way for way in self.links if HOST not in way)
 
     def rate_s(self, subgraph: int, lane: int, kinds: frozenset[str]) -> float | None:
         """Seconds of ``subgraph`` on ``lane`` while lanes of ``kinds`` work; None where it cannot run."""

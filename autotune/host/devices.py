@@ -23,7 +23,10 @@ def report_devices() -> DeviceReport:
     """This machine's CPU with its measured peaks, and the CUDA devices that TVM can use."""
     host, target = read_host(), host_target()
     peak = measure_roofline(target)
-    gpus = [{"name": str(device.device_name), "arch": str(device.compute_version)} for device in _cuda_devices()]
+    gpus = [
+        {"device": f"cuda:{number}", "name": str(device.device_name), "arch": str(device.compute_version)}
+        for number, device in enumerate(cuda_devices())
+    ]
     cpu = {
         "model": host.model,
         "architecture": host.architecture,
@@ -54,12 +57,13 @@ def report_devices() -> DeviceReport:
         *describe(target, host),
         f"peak     {speeds} (measured)",
         f"target   {target.fingerprint}",
-        *(f"GPU      {gpu['name']} (compute capability {gpu['arch']})" for gpu in gpus),
+        *(f"GPU      {gpu['device']}: {gpu['name']} (compute capability {gpu['arch']})" for gpu in gpus),
     ]
     return DeviceReport(lines if gpus else [*lines, "GPU      none"], {"cpu": cpu, "gpus": gpus})
 
 
-def _cuda_devices() -> list[Any]:
+def cuda_devices() -> list[Any]:
+    """Return the CUDA devices that TVM can use, in order."""
     devices: list[Any] = []
     while (device := tvm.cuda(len(devices))).exist:
         devices.append(device)

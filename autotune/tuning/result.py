@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.known_runs import LogView
-from autotune.artifact.plan import DeviceMemory, LanePlan
+from autotune.artifact.plan import DeviceMemory, HandOver, LanePlan
 from autotune.artifact.precision_choice import PrecisionChoice
 from autotune.events import Observer, PhaseBegan
 from autotune.validation.verdict import Verdict
@@ -22,27 +22,31 @@ PHASES = ("import", "search", "compile", "measure", "build", "verify")
 
 @dataclass(frozen=True)
 class PlacementSummary:
-    """Expected and measured memory and latency of a placement on a CPU and devices.
+    """Expected and measured memory and latency of a placement on cores and devices.
 
     Attributes:
         predicted_ms, measured_ms: of the whole model; ``measured_ms`` is None without the device.
         devices: memory of each.
+        hand_overs: ways between the memories, measured if ``measured_ms`` is, else guessed.
     """
 
     predicted_ms: float
     measured_ms: float | None
     devices: tuple[DeviceMemory, ...]
+    hand_overs: tuple[HandOver, ...] = ()
 
     @staticmethod
     def of(plan: LanePlan) -> PlacementSummary:
         """Return the summary of a plan."""
         measured_ms = None if plan.measured_s is None else 1e3 * plan.measured_s
-        return PlacementSummary(1e3 * plan.predicted_s, measured_ms, plan.devices)
+        return PlacementSummary(1e3 * plan.predicted_s, measured_ms, plan.devices, plan.hand_overs)
 
     def lines(self) -> list[str]:
-        """Return the summary for people, a line for the times and one for each device."""
+        """Return the summary for people: the times, then a line for each device and each way between memories."""
         measured = "" if self.measured_ms is None else f", measured {self.measured_ms:.3f} ms"
-        return [f"placed: predicted {self.predicted_ms:.3f} ms{measured}", *map(_device_line, self.devices)]
+        guessed = "" if measured else " (guessed)"
+        times = f"placed: predicted {self.predicted_ms:.3f} ms{measured}"
+        return [times, *map(_device_line, self.devices), *(f"{_way_line(way)}{guessed}" for way in self.hand_overs)]
 
 
 def _device_line(memory: DeviceMemory) -> str:
@@ -52,6 +56,11 @@ def _device_line(memory: DeviceMemory) -> str:
     if memory.streamed_bytes:
         fetched = f"{_megabytes(memory.streamed_bytes)} of weights streamed in every run"
     return f"{memory.device}: expected {_megabytes(memory.bytes)}{limit}{used}; {fetched}"
+
+
+def _way_line(way: HandOver) -> str:
+    speed = f", {1e-9 / way.s_per_byte:.1f} GB/s" if way.s_per_byte else ""
+    return f"{way.source} to {way.target}: {1e6 * way.latency_s:.1f} µs{speed}"
 
 
 def _megabytes(size: int) -> str:
@@ -68,7 +77,7 @@ class Result:
         fallback_partitions: operators of every part that ONNX Runtime runs.
         views: of the log, with everything that the artifact is made of.
         precision: what ``--precision auto`` decided; None where the precision was given.
-        placement: what a placement on a CPU and a device takes; None where nothing was placed on a device.
+        placement: what a placement on cores and devices takes; None where nothing was placed on a device.
     """
 
     model: str

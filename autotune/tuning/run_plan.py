@@ -1,7 +1,7 @@
 """The plan of a run: what was typed, resolved for this machine, or refused before anything starts.
 
 Its tree has a job per model. ``split.py`` splits a job into parts as long as one of its options asks for several: sets
-of shapes and numbers of threads, then precisions, then the CPU and a device. What is left is tuned as a whole, on lanes
+of shapes and numbers of threads, then precisions, then cores and devices. What is left is tuned as a whole, on lanes
 of cores too. So a part may have parts of its own, and each has its share of the budget.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.graph.lanes import device_of
+from autotune.graph.lanes import coupled_lanes, devices_of
 from autotune.host.machine import host_target
 from autotune.options import AUTO, BALANCED, LATENCY, NONE, ONNXRUNTIME, THROUGHPUT, Options
 from schedules.target import Target
@@ -39,6 +39,7 @@ class PartJob:
         optional: whether a target that cannot run it leaves it out, instead of ending the run.
         weight: how much one inference of it counts compared with one of the models that share its budget.
         imported: the model, where other parts of the run want it too.
+        devices: targets of the devices that its lanes name, in order; empty where all have the target of the options.
         compared: whether its outputs are compared with the reference's. Not at first for a part of a model that is
             compared as a whole (``composition.py``).
     """
@@ -50,6 +51,7 @@ class PartJob:
     weight: int = 1
     imported: ImportedModel | None = None
     compared: bool = True
+    devices: tuple[Target, ...] = ()
 
     @property
     def out(self) -> Path:
@@ -94,11 +96,16 @@ def plan_run(models: Sequence[Path], options: Options) -> RunPlan:
             ``Options`` already.
     """
     _check_models(models, options)
-    device = device_of(options.lanes)
-    if device:
-        options = _with_device(options, device)
-    beside = bool(device_of(options.lanes))
-    target = None if options.remote else resolve_target(replace(options, target=None) if beside else options)
+    names, devices = devices_of(options.lanes), tuple[Target, ...]()
+    if names:
+        devices = _device_targets(options, names)
+        # One device alone is the target; next to other lanes it is the target of its lane.
+        lanes = options.lanes if "," in options.lanes else Options.lanes
+        options = replace(options, target=devices[0], lanes=lanes)
+    placed = bool(devices_of(options.lanes))
+    target = None if options.remote else resolve_target(replace(options, target=None) if placed else options)
+    if placed and target is not None:
+        coupled_lanes(options.lanes, target.threads)  # cores that this machine lacks are refused here
     if options.objective == THROUGHPUT:
         whole = target or host_target(options.threads)
         options = replace(options, threads=_of_a_stream(whole, options))
@@ -106,7 +113,7 @@ def plan_run(models: Sequence[Path], options: Options) -> RunPlan:
     folder = options.out if options.out is not None else Path()
     places = [options.out if len(models) == 1 else folder / f"{model.stem}.tuned" for model in models]
     jobs = (
-        PartJob(model, replace(options, out=out), target, weight=options.weights.get(model.stem, 1))
+        PartJob(model, replace(options, out=out), target, weight=options.weights.get(model.stem, 1), devices=devices)
         for model, out in zip(models, places, strict=True)
     )
     return RunPlan(options, target, tuple(jobs))
@@ -140,20 +147,20 @@ def _of_a_stream(whole: Target, options: Options) -> int:
     return max(1, whole.threads // options.streams) if options.streams else 1
 
 
-def _with_device(options: Options, device: str) -> Options:
-    """``--lanes cuda:0`` alone is the device as target; beside the CPU it is the target of the device's lane.
+def _device_targets(options: Options, names: Sequence[str]) -> tuple[Target, ...]:
+    """The targets of the devices that lanes name: the one that was given for all, else each device's own.
 
     Raises:
-        UsageError: if the target is none of a device.
+        UsageError: if a target is none of a device, or a device is not in this machine.
     """
-    target = options.target
-    if target is None:
-        from autotune.backends.cuda.device import device_target  # loads TVM
+    if options.target is None:
+        from autotune.backends.cuda.device import device_targets  # loads TVM
 
-        target = device_target()
-    if not target.arch:
-        raise UsageError(f"--lanes {options.lanes} needs a CUDA target for {device}; leave --target out, or give one")
-    return replace(options, target=target, lanes=options.lanes if "," in options.lanes else Options.lanes)
+        return device_targets(options.lanes, names)
+    if not options.target.arch:
+        wanted = f"--lanes {options.lanes} needs a CUDA target for {names[0]}"
+        raise UsageError(f"{wanted}; leave --target out, or give one")
+    return (options.target,) * len(names)
 
 
 def _check_models(models: Sequence[Path], options: Options) -> None:

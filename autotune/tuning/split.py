@@ -15,7 +15,7 @@ from autotune.artifact.manifest import AUTO as AUTO_STREAMS
 from autotune.artifact.manifest import STREAMS, annotate, read_manifest, sha256
 from autotune.backends.backend_catalog import backend_of
 from autotune.events import Observer
-from autotune.graph.lanes import device_of
+from autotune.graph.lanes import devices_of
 from autotune.importer.assumed_sets import assumed_sets
 from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.guarded_import import import_memory
@@ -149,7 +149,7 @@ def _composition(job: PartJob, measurers: Measurers) -> Composition | None:
         return ShapeSets(replace(job, options=options))
     if options.precision == AUTO:
         return AutoPrecision(job)
-    return CoupledLanes(job, measurers) if device_of(options.lanes) else None
+    return CoupledLanes(job, measurers) if devices_of(options.lanes) else None
 
 
 def _with_sets(model: Path, options: Options) -> Options:

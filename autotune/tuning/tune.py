@@ -28,7 +28,7 @@ from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import remove_abandoned
 from autotune.contributions import contribution, framework_of
 from autotune.events import Observer, ignore
-from autotune.graph.lanes import device_of
+from autotune.graph.lanes import devices_of
 from autotune.options import INSTANT, Options, default_log
 from autotune.tuning.result import PHASES, Result
 from autotune.tuning.run_plan import RunPlan, plan_run
@@ -135,7 +135,7 @@ def _key(plan: RunPlan, address: str) -> str | None:
     Other machines and devices, and files of inputs, may change where nothing here tells.
     """
     options = plan.options
-    has_device = options.target is not None and (options.target.arch or device_of(options.lanes))
+    has_device = options.target is not None and (options.target.arch or devices_of(options.lanes))
     if plan.target is None or has_device or not options.device or options.calibration is not None:
         return None
     return run_key([job.model for job in plan.jobs], options, plan.target, address)

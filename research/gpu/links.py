@@ -1,4 +1,4 @@
-"""``python -m research.gpu.links``: what a device takes to launch, copy and hand over, for ``cpu_and_device.py``.
+"""``python -m research.gpu.links``: what a device takes to launch, copy and hand over, for ``lane_costs.py``.
 
 Prints LAUNCH_S, HAND_OVER_S (latency of a copy) and COPY_BYTES_PER_S of both ways, and the device's own bandwidth.
 """

@@ -55,7 +55,7 @@ ON_A_DEVICE = "tests/schedules_tests/templates_tests/cuda_tests/test_on_a_device
 
 STEPS = (
     Step("smoke", 40, ("-m", "pytest", "-q", "-x", ON_A_DEVICE), "every template is right"),
-    Step("links", 20, ("-m", "research.gpu.links"), "figures for the guesses of cpu_and_device.py"),
+    Step("links", 20, ("-m", "research.gpu.links"), "figures for the guesses of lane_costs.py"),
     *(
         Step(f"placed-{model}", 100, ("-m", "research.gpu.placed", model), "placed 1.2 times as fast as either alone")
         for model in ("wide_deep", "siamese_lstm")

@@ -116,17 +116,19 @@ class Placed:
     Args:
         library: of fake_kernels.cc.
         asked: (value, way) in the order in which each way carries them.
+        direct: ways between devices, past the host's memory.
     """
 
-    def __init__(self, library, flat, pieces, lanes, asked=(), speeds=None, device=Mixing):
+    def __init__(self, library, flat, pieces, lanes, asked=(), speeds=None, device=Mixing, direct=()):
         elsewhere = {use.source.index for use in flat.outputs}
         for piece in pieces:
             reads = {u.source.index for c in piece.calls for u in flat.calls[c].arguments if u.source.place == "arena"}
             elsewhere |= reads - set(piece.calls)
         made = [part_of(flat, piece, lanes[piece.lane].memory, elsewhere) for piece in pieces]
         parts = {piece.name: runs for piece, (_, runs) in zip(pieces, made, strict=True) if runs is not None}
-        self.merged = merge([part for part, _ in made], ["x"], [value(use.source.index) for use in flat.outputs])
-        engines = copy_lanes(lanes)
+        outputs = [value(use.source.index) for use in flat.outputs]
+        self.merged = merge([part for part, _ in made], ["x"], outputs, direct=direct)
+        engines = copy_lanes(lanes, direct)
         numbers = {way: len(lanes) + number for number, way in enumerate(engines)}
         own = [Piece(p.name, calls, p.lane) for p, calls in zip(pieces, self.merged.calls, strict=True)]
         ordered = with_transfers(own, self.merged, numbers, asked)

@@ -8,6 +8,7 @@ are computed for real, in its own memory; what takes no time on a CPU, such as a
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact
-from autotune.backends.device_interface import DeviceLostError, OutOfMemoryError, Room
+from autotune.backends.device_interface import Device, DeviceLostError, OutOfMemoryError, Room
 from autotune.backends.executor import Arrays
 from autotune.graph.lanes import HOST, Way
 from autotune.graph.placement import Link
@@ -36,6 +37,7 @@ class Speeds:
 
     Attributes:
         upload, download: between the host's memory and the device's.
+        peer: from another simulated device, past the host's memory; None if there is no such way.
         memory_bytes: that the device has.
         kernel_s: seconds of a kernel; None for as long as one core of the CPU takes.
         copy_factor: by which copies take longer than they should.
@@ -44,6 +46,7 @@ class Speeds:
 
     upload: Link = PCIE
     download: Link = PCIE
+    peer: Link | None = None
     memory_bytes: int = 4 << 30
     kernel_s: Callable[[Step], float] | None = None
     copy_factor: float = 1.0
@@ -95,9 +98,7 @@ class SoftwareDevice:
         self.room = room
         self._limit = min(room.limit_bytes or self.speeds.memory_bytes, self.speeds.memory_bytes)
         self.used_bytes = self.streamed_bytes = 0
-        self._engines: dict[Way | None, threading.Lock] = {
-            way: threading.Lock() for way in (None, (HOST, name), (name, HOST))
-        }
+        self._engines: defaultdict[Way | None, threading.Lock] = defaultdict(threading.Lock)
         self._counting = threading.Lock()
         self._left, self._lost = self.speeds.lost_after, False
         self._programs: list[DeviceProgram] = []
@@ -168,9 +169,20 @@ class SoftwareDevice:
         """Implement ``Device.download``."""
         self.copy((self.name, HOST), self._memory[offset : offset + array.nbytes], array, offset)
 
+    def reaches(self, other: Device) -> bool:
+        """Implement ``Device.reaches``."""
+        return isinstance(other, SoftwareDevice) and self.speeds.peer is not None
+
+    def pull(self, other: Device, source: int, target: int, size: int) -> None:
+        """Implement ``Device.pull``."""
+        assert isinstance(other, SoftwareDevice)
+        there, here = other._memory[source : source + size], self._memory[target : target + size]
+        self.copy((other.name, self.name), there, here, target)
+
     def copy(self, way: Way, source: NDArray[Any], target: NDArray[Any], offset: int) -> None:
         """Copy dense arrays, bytes for bytes, on the engine of ``way``."""
-        link = self.speeds.upload if way[0] == HOST else self.speeds.download
+        between = self.speeds.peer or Link()
+        link = self.speeds.upload if way[0] == HOST else self.speeds.download if way[1] == HOST else between
         seconds = link.seconds(source.nbytes) * self.speeds.copy_factor
 
         def work() -> None:

@@ -1,4 +1,4 @@
-"""``--lanes cpu,sim:0``: the simulated device as a lane, here and in the processes that verify an artifact."""
+"""``--lanes cpu,sim:0,sim:1``: simulated devices as lanes, here and in the processes that verify an artifact."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.simulated.software_device import SoftwareDevice
 
 
 def stand_in(patch: pytest.MonkeyPatch) -> None:
-    """Let ``sim:0`` be a device whose target is one core of this CPU."""
-    resolve = run_plan._with_device
+    """Let ``sim:0``, ``sim:1`` and so on be devices whose target is one core of this CPU."""
+    resolve = run_plan._device_targets
 
-    def with_device(options, device):
-        if not device.startswith("sim:"):
-            return resolve(options, device)
-        return replace(options, target=replace(run_plan.resolve_target(replace(options, target=None)), threads=1))
+    def device_targets(options, names):
+        if not names[0].startswith("sim:"):
+            return resolve(options, names)
+        return (replace(run_plan.resolve_target(replace(options, target=None)), threads=1),) * len(names)
 
     patch.setattr(lanes, "DEVICE_KINDS", ("cuda", "sim"))
     patch.setattr(CpuBackend, "device", lambda _backend, lane, room: SoftwareDevice(lane.device, room))
-    patch.setattr(run_plan, "_with_device", with_device)
+    patch.setattr(run_plan, "_device_targets", device_targets)
     patch.setattr(isolated_session, "START", Start("tests.simulated.stand_in:SimulatedSessionHandler", None))
 
 

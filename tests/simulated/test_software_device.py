@@ -141,6 +141,39 @@ def test_a_thousand_graphs_with_devices_run_as_in_sequence(library):
         placed.machine.close()
 
 
+DIRECT = (("sim:0", "sim:1"), ("sim:1", "sim:0"))
+
+
+@pytest.mark.parametrize("direct", [(), DIRECT])
+def test_graphs_on_groups_of_cores_and_two_devices_run_as_in_sequence(library, direct):
+    rng = np.random.default_rng(22)
+    lanes, past = LANE_SETS[2], 0
+    for number in range(60):
+        edges = random_edges(rng)
+        flat = random_flat(rng, edges)
+        placed = Placed(library, flat, random_pieces(rng, edges, lanes), lanes, speeds=NO_TIME, direct=direct)
+        x = tensor(rng)
+        assert equal(within(PATIENCE_S, lambda p=placed, x=x: p.machine.run([x])), sequential(flat, x)), number
+        ways = [operation.way for operation in placed.operations if operation.way is not None]
+        assert len(ways) == len(placed.merged.transfers)
+        past += sum(HOST not in way for way in ways)
+        placed.machine.close()
+    assert (past > 0) == bool(direct)
+
+
+def test_a_device_is_reached_past_the_host_only_where_that_is_said():
+    one, other = (SoftwareDevice(name, Room(16), NO_TIME, ManualClock()) for name in ("sim:0", "sim:1"))
+    assert not one.reaches(other)
+    one.change(peer=Link(2.0))
+    assert one.reaches(other)
+    other.upload(np.arange(4, dtype=np.uint8), 4)
+    one.pull(other, 4, 8, 4)
+    back = np.zeros(4, np.uint8)
+    one.download(8, back)
+    assert back.tolist() == [0, 1, 2, 3]
+    assert one.clock.now() == 2.0
+
+
 def chain_on(lanes_of, length, library, rng, **more):
     """A chain of ``length`` calls, each a piece on the lane that ``lanes_of`` says."""
     flat = random_flat(rng, chains(length))

@@ -6,6 +6,7 @@ What needs TVM is imported where it is used: running the first kind of artifact 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -142,12 +143,15 @@ class CpuBackend:
         parts = {name: artifact.open_device_part(name) for name in artifact.device_parts}
         lane_of = {group.name: artifact.steps.lanes[group.lane] for group in artifact.steps.groups}
         devices: dict[str, Device] = {}
-        for device, size in artifact.steps.device_bytes:
-            own = {name: part for name, part in parts.items() if lane_of[name].device == device}
-            if own:
-                name, part = next(iter(own.items()))
-                room = Room.of(size, lane_of[name].limit_bytes, own.values())
-                devices[device] = self.backend_of(part.target).device(lane_of[name], room)
+        with ExitStack() as opened:  # one that is missing leaves none of the others open
+            for device, size in artifact.steps.device_bytes:
+                own = {name: part for name, part in parts.items() if lane_of[name].device == device}
+                if own:
+                    name, part = next(iter(own.items()))
+                    room = Room.of(size, lane_of[name].limit_bytes, own.values())
+                    devices[device] = self.backend_of(part.target).device(lane_of[name], room)
+                    opened.callback(devices[device].close)
+            opened.pop_all()
         return devices, parts
 
     def device(self, lane: Lane, room: Room) -> Device:

@@ -11,6 +11,7 @@ from functools import partial
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.native_executor import DeviceCall
+from autotune.backends.cpu.program_words import nbytes
 from autotune.backends.device_interface import Device
 from autotune.backends.executor import Arrays
 from autotune.graph.merge import COPY, device_symbol
@@ -36,7 +37,7 @@ def device_calls(steps: Steps, devices: Mapping[str, Device], parts: Mapping[str
         number += group.calls
         for index, step in calls if lane.device else ():
             if step.symbol == COPY:
-                found[index] = _copy(step.operands, devices[lane.device])
+                found[index] = _copy(step.operands, devices)
             elif step.symbol == device_symbol(group.name, 0):
                 found[index] = _program(group.name, step, devices[lane.device], parts[group.name])
             else:
@@ -44,11 +45,15 @@ def device_calls(steps: Steps, devices: Mapping[str, Device], parts: Mapping[str
     return found
 
 
-def _copy(operands: tuple[Operand, ...], device: Device) -> DeviceCall:
+def _copy(operands: tuple[Operand, ...], devices: Mapping[str, Device]) -> DeviceCall:
     source, target = operands
-    if target.place == "arena":
-        return partial(_download, device.download, source.index)
-    return partial(_upload, device.upload, target.index)
+    if target.place not in devices:
+        return partial(_download, devices[source.place].download, source.index)
+    device = devices[target.place]
+    if source.place not in devices:
+        return partial(_upload, device.upload, target.index)
+    pull = partial(device.pull, devices[source.place], source.index, target.index, nbytes(target))
+    return lambda _arrays: pull()
 
 
 def _download(download: Callable[..., None], offset: int, arrays: Arrays) -> None:

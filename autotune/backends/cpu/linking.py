@@ -15,7 +15,9 @@ import tvm
 from tvm import relax
 from tvm.ir import IRModule
 
+from autotune.artifact.directory import lane_library
 from autotune.artifact.plan import Plan
+from autotune.graph.steps import Steps
 from autotune.host.compilers import compile_with, compiler_identity
 from autotune.importer.program import Program
 from autotune.measure.code_cache import Code, CodeCache, key_of, user_cache
@@ -93,6 +95,25 @@ def link_kernels(kernels: dict[str, Path], library: Path, architecture: str = ""
             compile_with(["-r", "-nostdlib", "-o", str(merged), *paths], architecture)
             objects.append(str(merged))
         compile_with([*CORE_OPTIONS, *SHARED, "-s", "-o", str(library), *objects], architecture)
+
+
+def link_lanes(objects: Mapping[int, Mapping[str, Path]], steps: Steps, whole: int, library: Path) -> None:
+    """Write a library per size of lane of cores, each with the kernels that such lanes call.
+
+    Args:
+        objects: threads of a lane → symbol → object file.
+        whole: threads of the lanes that ``library`` is for; the others' libraries lie beside it.
+    """
+    calls = iter(steps.calls)
+    # Every lane that is named needs its library, even if it runs nothing.
+    used: dict[int, set[str]] = {whole: set(), **{lane.threads: set() for lane in steps.lanes if not lane.device}}
+    for group in steps.groups:
+        lane, symbols = steps.lanes[group.lane], {next(calls).symbol for _ in range(group.calls)}
+        if not lane.device:
+            used[lane.threads] |= symbols
+    for threads, symbols in used.items():
+        kernels = {symbol: objects[threads][symbol] for symbol in sorted(symbols)}
+        link_kernels(kernels, library if threads == whole else library.with_name(lane_library(threads)))
 
 
 def _compiled_core(scratch: Path, architecture: str) -> bytes:

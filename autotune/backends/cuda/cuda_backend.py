@@ -13,12 +13,13 @@ from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cuda.cuda_device import CudaDevice, usable_bytes
 from autotune.backends.cuda.cuda_executor import CudaExecutor, check_device
 from autotune.backends.cuda.datasheet import datasheet_roofline
+from autotune.backends.cuda.device import check_present, measuring_device, ordinal_of
 from autotune.backends.cuda.driver import Driver
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_ptx
 from autotune.backends.cuda.source import cuda_program, cuda_source
 from autotune.backends.device_interface import Device, Room, fitting_weights
 from autotune.backends.executor import Executor, LiveCase
-from autotune.graph.lanes import Lane
+from autotune.graph.lanes import Lane, devices_of
 from autotune.graph.steps import LiveRows
 from autotune.host.roofline import Roofline
 from autotune.host.worker_pool import ForkServerProcess
@@ -61,6 +62,8 @@ class CudaBackend:
                 "this machine has no CUDA device to tune on; give --no-device to build without measuring, "
                 "or make a job for another machine with 'tune pack'"
             )
+        if options.device:
+            check_present(options.lanes, devices_of(options.lanes) or (DEVICE,))
         check_nvrtc()
 
     def check_program(self, model: str, program: Program) -> None:
@@ -88,7 +91,7 @@ class CudaBackend:
         self, target: Target, evaluator: str, seed: int, server: ForkServerProcess | None = None
     ) -> LocalMeasurer:
         """Implement ``Backend.measurer``."""
-        remote = RemoteTarget(HANDLER, DEVICE, (0,), ADDRESS_BYTES, forks=self.forks)
+        remote = RemoteTarget(HANDLER, measuring_device(target), (0,), ADDRESS_BYTES, forks=self.forks)
         limits = MeasureLimits(compile_s=COMPILE_TIMEOUT_S)
         return LocalMeasurer(
             target, evaluator=evaluator, seed=seed, limits=limits, remote=remote, shared=Shared(server=server)
@@ -122,7 +125,7 @@ class CudaBackend:
 
     def device(self, lane: Lane, room: Room) -> Device:
         """Implement ``Backend.device``."""
-        return CudaDevice(lane.device, room, int(lane.device.partition(":")[2] or 0))
+        return CudaDevice(lane.device, room, ordinal_of(lane.device))
 
     def emit(self, program: str, config: Config, target: Target, form: str) -> str:
         """Implement ``Backend.emit``."""

@@ -20,7 +20,7 @@ from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cuda.cuda_executor import CudaExecutor, address_of, check_device
 from autotune.backends.cuda.driver import Driver
-from autotune.backends.device_interface import OutOfMemoryError, Room, fitting_weights
+from autotune.backends.device_interface import Device, OutOfMemoryError, Room, fitting_weights
 from autotune.interface import TensorSpec
 from schedules.vocabulary.errors import ArtifactError
 
@@ -50,6 +50,7 @@ class CudaDevice:
         self._arena = tvm.runtime.empty((max(1, room.arena_bytes),), "uint8", tvm.cuda(ordinal))
         self._streams = {True: self._driver.stream(), False: self._driver.stream()}
         self._pinned: dict[tuple[bool, int], NDArray[np.uint8]] = {}
+        self._peers: dict[str, Any] = {}  # a stream for each device that is copied from
 
     @property
     def free_bytes(self) -> int:
@@ -103,6 +104,22 @@ class CudaDevice:
         self._driver.call("cuMemcpyDtoHAsync", pinned.ctypes.data, place, array.nbytes, stream)
         self._driver.synchronize(stream)
         array.reshape(-1).view(np.uint8)[:] = pinned
+
+    def reaches(self, other: Device) -> bool:
+        """Implement ``Device.reaches``."""
+        return isinstance(other, CudaDevice) and self._driver.reaches(other._driver)
+
+    def pull(self, other: Device, source: int, target: int, size: int) -> None:
+        """Implement ``Device.pull``; the driver takes the way through the host where there is no other."""
+        assert isinstance(other, CudaDevice)
+        self._driver.enter()
+        if other.name not in self._peers:
+            self._driver.reaches(other._driver)
+            self._peers[other.name] = self._driver.stream()
+        here = address_of(self._arena) + target, self._driver.context
+        there = address_of(other._arena) + source, other._driver.context
+        self._driver.call("cuMemcpyPeerAsync", *here, *there, size, self._peers[other.name])
+        self._driver.synchronize(self._peers[other.name])
 
     def close(self) -> None:
         """Implement ``Device.close``; the context's memory is freed with this object."""

@@ -4,8 +4,9 @@ The first run launches the kernels one by one, which also fills the runtime's wo
 into a CUDA graph, and all later ones replay it: launching costs a few microseconds for the model instead of for each
 kernel. Where capturing fails the kernels go on being launched one by one.
 
-Kernels with parts of their own take workspace from a pool that all sessions of a process share, and a graph remembers
-where. So one session runs at a time in a process: runs of several take turns.
+Kernels with parts of their own take workspace from a pool of their device that all sessions of a process share, and a
+graph remembers where. So one session runs at a time on a device: runs of several take turns. Launching kernels one by
+one also takes turns between devices, since the runtime keeps the pools of all devices in one list.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +24,7 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 
+from autotune.backends.cuda.device import present_devices
 from autotune.backends.cuda.driver import Driver
 from autotune.backends.cuda.memory_views import View
 from autotune.backends.cuda.weight_stream import Fetch, StreamedCall, WeightStream
@@ -35,7 +38,11 @@ from schedules.vocabulary.errors import ArtifactError, MeasureError
 
 logger = logging.getLogger(__name__)
 
-_TURN = threading.Lock()
+_TURNS: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+"""Number of a device → held by the program that runs there."""
+
+_LAUNCHING = threading.Lock()
+"""Held while the runtime launches kernels or a graph is captured."""
 
 ENGINE, COPIES = Lane("kernels", 0, 1, "cuda"), Lane("weights", 1, 1, "cuda", copies=True)
 """The lanes of a program whose weights are streamed: a stream each."""
@@ -45,13 +52,19 @@ Place = tuple[int, int]
 
 
 def check_device(ordinal: int = 0) -> None:
-    """Whether this machine has the device.
+    """Check that this machine has the device.
 
     Raises:
-        ArtifactError: if it has not.
+        ArtifactError: if it has not, with those that it has.
     """
-    if not tvm.cuda(ordinal).exist:
-        raise ArtifactError("this artifact is for a CUDA device and this machine has none; tune it with --target host")
+    present = present_devices()
+    if ordinal < len(present):
+        return
+    if present:
+        raise ArtifactError(
+            f"this artifact is for cuda:{ordinal} and this machine has {', '.join(present)}; tune it on these devices"
+        )
+    raise ArtifactError("this artifact is for a CUDA device and this machine has none; tune it with --target host")
 
 
 class CudaExecutor(Executor):
@@ -80,6 +93,7 @@ class CudaExecutor(Executor):
         check_device(ordinal)
         self._device = tvm.cuda(ordinal)
         self._driver = Driver(ordinal=ordinal)
+        self._turn = _TURNS[ordinal]
         self._stream = self._driver.stream()
         self._graphs = graphs
         self._graph: Any = None
@@ -100,7 +114,7 @@ class CudaExecutor(Executor):
 
     def run(self, inputs: Arrays) -> list[NDArray[Any]]:
         """The outputs for ``inputs``, which lie in the host's memory."""
-        with _TURN, foreign_runs():
+        with self._turn, foreign_runs():
             self._driver.enter()
             for number, tensor in self._inputs.items():
                 self._upload(number, tensor, inputs[number])
@@ -115,7 +129,7 @@ class CudaExecutor(Executor):
         Args:
             inputs, outputs: (address, bytes) of each, in the model's order.
         """
-        with _TURN:
+        with self._turn:
             self._driver.enter()
             for number, tensor in self._inputs.items():
                 address, size = inputs[number]
@@ -131,14 +145,16 @@ class CudaExecutor(Executor):
         self._runs += 1
         if self._graphs and self._graph is None and self._runs > 1:
             try:
-                self._graph = self._driver.graph(self._stream, self._call_all)
+                with _LAUNCHING:
+                    self._graph = self._driver.graph(self._stream, self._call_all)
             except MeasureError as error:
                 logger.warning(
                     "the program cannot be captured into a CUDA graph (%s); kernels are launched singly", error
                 )
                 self._graphs = False
         if self._graph is None:
-            self._call_all()
+            with _LAUNCHING:
+                self._call_all()
         else:
             self._driver.replay(self._graph, self._stream)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import tvm
 
+from autotune.backends.cuda.device import ordinal_of
 from autotune.backends.cuda.driver import Driver, StickyError
 from autotune.backends.cuda.memory_views import copied
 from autotune.host.dtypes import as_words
@@ -56,8 +57,9 @@ class DeviceBench(Bench[OnDevice]):
 
     def __init__(self, settings: Settings, driver: Driver | None = None) -> None:
         super().__init__(settings)
-        self._driver = driver or Driver()
-        self._device = tvm.cuda(0)
+        ordinal = ordinal_of(settings.device)
+        self._driver = driver or Driver(ordinal=ordinal)
+        self._device = tvm.cuda(ordinal)
         self._stream = self._driver.stream()
         self._device.set_raw_stream(int(self._stream))
         size = FLUSH_FACTOR * settings.target.l2_bytes

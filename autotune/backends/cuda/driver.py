@@ -19,6 +19,8 @@ from schedules.vocabulary.errors import InstallError, MeasureError
 STICKY = frozenset({700, 702, 709, 710, 713, 714, 715, 716, 717, 718, 719})
 """CUresult values after which a context is unusable (CUDA Driver API, ``cudaError_enum``)."""
 
+PEER_IS_ON = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: does not wait for the legacy stream
 THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
@@ -52,15 +54,26 @@ class Driver:
             )
         self.device = self.call("cuDeviceGet", ordinal)
         # The primary context is the one that TVM's runtime uses too.
-        self._context = self.call("cuDevicePrimaryCtxRetain", self.device)
+        self.context = self.call("cuDevicePrimaryCtxRetain", self.device)
         self.enter()
 
     def enter(self) -> None:
         """Make the device's context that of the calling thread, which every thread has to do for itself."""
-        self.call("cuCtxSetCurrent", self._context)
+        self.call("cuCtxSetCurrent", self.context)
 
-    def call(self, function: str, *arguments: Any) -> Any:
+    def reaches(self, other: Driver) -> bool:
+        """Let copies from another device pass the host's memory, where the machine can; whether it can."""
+        if not self.call("cuDeviceCanAccessPeer", self.device, other.device):
+            return False
+        self.enter()
+        self.call("cuCtxEnablePeerAccess", other.context, 0, passes=PEER_IS_ON)
+        return True
+
+    def call(self, function: str, *arguments: Any, passes: int = 0) -> Any:
         """The value (or tuple of values, or None) of one driver call.
+
+        Args:
+            passes: an error that is none here.
 
         Raises:
             StickyError: if the context is lost.
@@ -68,7 +81,7 @@ class Driver:
         """
         status, *values = getattr(self._cuda, function)(*arguments)
         code = int(status)
-        if code:
+        if code not in (0, passes):
             kind = StickyError if code in STICKY else MeasureError
             raise kind(f"{function} failed: {_name(status)} ({code})")
         return values[0] if len(values) == 1 else tuple(values) or None

@@ -55,6 +55,9 @@ UNARY = frozenset(
 
 BINARY = frozenset(f"relax.{name}" for name in ["add", "subtract", "multiply", "maximum", "minimum"])
 
+CHANNELS = 1
+"""Axis of channels, as ONNX has it."""
+
 STRICT = frozenset(f"relax.{name}" for name in ["divide", "power", "log", "sqrt", "rsqrt"])
 """Operations that can make NaN of a padded zero, and NaN times a zero weight is NaN: native only without padding."""
 
@@ -212,33 +215,47 @@ def written(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
 
 
 def joined(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """Native if any part is, and every part fills whole blocks of channels."""
+    """Native if any part is; along channels if every part fills whole blocks of them."""
     fields = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
     known = [value for value in map(layouts.value, fields) if value is not None]
-    if len(shape) != 4 or int(call.attrs.axis) % 4 != 1 or not any(value.native is not None for value in known):
+    if len(shape) != 4 or not any(value.is_image for value in known) or len(known) != len(fields):
         return None
-    if len(known) != len(fields) or any(value.channels % layouts.block for value in known):
-        return None
-    return Value(shape, native=layouts.joined([layouts.native(value) for value in known]))
+    axis = int(call.attrs.axis) % 4
+    if axis == CHANNELS:
+        if not any(value.native is not None for value in known):
+            return None
+        if any(value.channels % layouts.block for value in known):
+            return None
+        return Value(shape, native=layouts.joined([layouts.native(value) for value in known]))
+    parts = [layouts.native(value) for value in known]
+    return Value(shape, native=layouts.builder.emit(relax.op.concat(parts, axis=layouts.native_axis(axis))))
 
 
 def images_taken(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """Some of several images, which stay as they are."""
-    value, axes = layouts.value(call.args[0]), [int(axis) for axis in call.args[1]]
-    if value is None or not value.is_image or len(shape) != 4 or axes != [0]:
+    """Some of several images, or some of their rows and columns, in the layout that they have."""
+    value, axes = layouts.value(call.args[0]), [int(axis) % 4 for axis in call.args[1]]
+    if value is None or not value.is_image or len(shape) != 4 or CHANNELS in axes:
         return None
-    return Value(shape, native=layouts.emit_like(call, [layouts.native(value), *call.args[1:]]))
+    places = [layouts.native_axis(axis) for axis in axes]
+    taken = relax.op.strided_slice(layouts.native(value), places, *call.args[2:])
+    return Value(shape, native=layouts.builder.emit(taken))
 
 
 def images_added(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """Constant images before and behind those that there are."""
+    """More images before and behind, or rows and columns around them; integers get no border, for products add it."""
     value, attrs = layouts.value(call.args[0]), call.attrs
-    first, *others = ([int(width) for width in attrs.pad_width[at : at + 2]] for at in range(0, 2 * len(shape), 2))
-    if value is None or not value.is_image or len(shape) != 4 or any(map(any, others)):
+    widths = [[int(width) for width in attrs.pad_width[at : at + 2]] for at in range(0, 2 * len(shape), 2)]
+    if value is None or not value.is_image or len(shape) != 4 or any(widths[CHANNELS]):
+        return None
+    if any(map(any, widths[2:])) and not str(call.ty.dtype).startswith("float"):
+        return None
+    if float(attrs.pad_value) and value.channels % layouts.block:  # channels that do not exist stay zeros
         return None
     image = layouts.native(value)
-    widths = [*first, *[0] * 2 * (len(image.ty.shape) - 1)]
-    padded = relax.op.nn.pad(image, widths, str(attrs.pad_mode), float(attrs.pad_value))
+    around = [[0, 0] for _ in image.ty.shape]
+    for axis in (0, 2, 3):
+        around[layouts.native_axis(axis)] = widths[axis]
+    padded = relax.op.nn.pad(image, [width for pair in around for width in pair], str(attrs.pad_mode), attrs.pad_value)
     return Value(shape, native=layouts.builder.emit(padded))
 
 

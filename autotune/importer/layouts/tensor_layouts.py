@@ -195,6 +195,10 @@ class TensorLayouts(ABC):
     def joined(self, parts: list[relax.Expr]) -> relax.Expr:
         """Emit the concatenation of native images along their channels."""
 
+    def native_axis(self, axis: int) -> int:
+        """Axis of a native image for an axis of ONNX's, which is not that of channels."""
+        return {0: 0, 2: self.image_axes[0], 3: self.image_axes[1]}[axis]
+
     def array(self, expr: relax.Expr) -> Array | None:
         """The array of a constant expression of the old program, else None."""
         if isinstance(expr, GenericConst):

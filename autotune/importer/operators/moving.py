@@ -135,6 +135,21 @@ def _reflected(places: NDArray[np.int64], size: int, mode: str) -> NDArray[np.in
     return np.clip(places, 0, size - 1)
 
 
+@converts("Pad")
+def border(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """A border of one finite number around images of floats is an operator that layouts know."""
+    given = [each for each in inputs if each is not None]
+    data, widths, value = [*inputs, None][:3]
+    amounts, number = constant_of(widths), np.zeros(()) if value is None else constant_of(value)
+    mode = str(attrs.get("mode", b"constant"), "ascii") if isinstance(attrs.get("mode"), bytes) else attrs.get("mode")
+    if amounts is None or number is None or not np.isfinite(number).all() or mode not in (None, "constant"):
+        return native("Pad", bb, given, attrs, opset)
+    if len(amounts) != 8 or not dtype_of(data).startswith("float"):
+        return native("Pad", bb, given, attrs, opset)
+    sides = [int(width) for pair in zip(amounts[:4], amounts[4:], strict=True) for width in pair]
+    return relax.op.nn.pad(data, sides, pad_value=float(number.reshape(())))
+
+
 @rewrites("SpaceToDepth")
 def space_to_depth(node: Node, e: Emit) -> list[str] | None:
     """With the block's places after the channels (CRD), which Relax's importer does not know."""

@@ -44,6 +44,10 @@ SHARE = 0.8
 """Share of the budget for the model in one precision throughout, fp32, bf16 and TF32 together; what is left is for
 kernels between products of different precisions, which none of these has. Heuristic, not measured."""
 
+FIRST = 0.75
+"""Part of what is left of the budget for the next set of products. A later set has most of its kernels from the sets
+before it. Heuristic, not measured."""
+
 TRIES = 4
 """Sets of products that are built, at most, before fp32 is kept. Heuristic, not measured."""
 
@@ -88,12 +92,14 @@ class AutoPrecision:
             logger.warning("kernels have no times in fp32 and bf16 to compare: all products get the same precision")
         gains = {each.number: each.gain_s for each in self._times}
         wanted = choose_products(gains, dict.fromkeys(gains, 0.0), math.inf)
+        left = 1.0 - SHARE
         for _ in range(TRIES):
             if not wanted:
                 return
             precision = self._precision(wanted)
             if precision not in self._made:
-                yield self._job(folder, precision, 1.0 - SHARE)
+                yield self._job(folder, precision, FIRST * left)
+                left *= 1.0 - FIRST
                 self._errors[precision] = judge.of_artifact(self._made[precision])
             if self._errors[precision] <= self._bound:
                 return

@@ -15,7 +15,7 @@ from autotune.graph.placement import Link
 from autotune.graph.simulation import simulate
 from research import lane_correction
 from schedules.lower import BASELINE
-from tests.autotune_tests.graph_tests.dags import problem_of, random_edges, random_problem
+from tests.autotune_tests.graph_tests.dags import device_problem, problem_of, random_edges, random_problem
 
 TWO = (cpu_lane(0, 1), cpu_lane(1, 1))
 PARTS = (Subgraph("0.0", (0,)), Subgraph("0.1", (1, 2)))
@@ -146,6 +146,21 @@ def test_none_of_many_placements_ends_worse_than_it_began_where_timings_are_off_
     assert len(rows) > 60
     assert [row for row in rows if row["after"] > row["before"] + lane_correction.EQUAL] == []
     assert np.mean([row["after"] for row in rows]) <= np.mean([row["before"] for row in rows])
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_correction_ends_near_the_optimum_on_groups_of_cores_and_several_devices(groups, devices):
+    """And never where it is slower than at the beginning, though costs and timings are off."""
+    cores, gaps = (cpu_lane(0, 2),) if groups == 1 else TWO, []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        truth = replace(device_problem(rng, random_edges(rng, 8), devices=devices, cores=cores), beside={})
+        source = lane_correction.Simulated(lane_correction.wrong(truth, rng, 0.1), truth, rng, 0.01)
+        ended_s = source.true_s(fastest(source).candidate.made)
+        assert ended_s <= source.began_s * (1 + lane_correction.EQUAL)
+        gaps.append(ended_s / exact(truth).placement.makespan_s - 1.0)
+    assert np.mean(gaps) < WORTH - 1.0
 
 
 def test_a_move_that_gains_less_than_it_is_worth_is_not_made():

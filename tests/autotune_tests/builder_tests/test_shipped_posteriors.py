@@ -72,3 +72,9 @@ def test_posteriors_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert np.array_equal(read["avx2"].slowness(features, (4,)), one.slowness(features, (4,)))
     assert np.array_equal(read["avx2"].deviation(features), one.deviation(features))
     assert not read[UNRECORDED].linear(features).any()
+
+
+def test_an_unrecorded_level_has_what_is_known_of_the_one_below_with_vectors_as_long(spaces: list[Space]) -> None:
+    space = next(space for space in spaces if shipped_posterior(space, MACHINE.isa))
+    assert shipped_posterior(space, "amx") is shipped_posterior(space, "avx512")
+    assert shipped_posterior(space, "neon") is shipped_posterior(space, "no such level") is not None

@@ -6,6 +6,7 @@ from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.placement import Link, Problem, tensors_of
 
+CORES = (cpu_lane(0, 2),)
 SIZES = (1, 3, 20, 40)
 """Doubles that a call writes."""
 
@@ -60,14 +61,22 @@ def problem_of(lanes, needs, alone, busy=None, sizes=None, crossing=Link()):  # 
     return Problem(lanes, tensors_of(needs, sizes or [0] * len(needs)), alone, {"cpu": busy or alone}, crossing)
 
 
-def device_problem(rng, needs, links=True):
-    """Costs of two cores and a device with a memory of its own, which is faster in half of the subgraphs."""
-    lanes = (cpu_lane(0, 2), Lane("sim:0", 2, 1, "sim:0"))
+def device_problem(rng, needs, links=True, devices=1, cores=CORES):
+    """Costs of cores and devices with memories of their own, each of which is faster in half of the subgraphs.
+
+    Args:
+        cores: lanes of cores, which are as fast as each other.
+    """
+    first = 1 + max(lane.cores[-1] for lane in cores)
+    lanes = (*cores, *(Lane(f"sim:{n}", first + n, 1, f"sim:{n}") for n in range(devices)))
     cpu = [float(rng.uniform(0.1, 2.0)) for _ in needs]
-    device = [cost * float(rng.uniform(0.2, 2.0)) for cost in cpu]
-    alone = tuple((c, d if rng.random() < 0.9 else None) for c, d in zip(cpu, device, strict=True))
-    slower = tuple((c * 1.1, d and d * 1.05) for c, d in alone)
+    columns = [[cost * float(rng.uniform(0.2, 2.0)) for cost in cpu] for _ in range(devices)]
+    rows = zip(cpu, *columns, strict=True)
+    alone = tuple((*[c] * len(cores), *(d if rng.random() < 0.9 else None for d in others)) for c, *others in rows)
+    factors = (*[1.1] * len(cores), *[1.05] * devices)
+    slower = tuple(tuple(c and c * factor for c, factor in zip(row, factors, strict=True)) for row in alone)
     sizes = [int(size) for size in rng.integers(0, 10_000, len(needs))]
-    ways = {("", "sim:0"): Link(0.01, 1e5), ("sim:0", ""): Link(0.02, 5e4)} if links else {}
+    there = {("", f"sim:{n}"): Link(0.01, 1e5) for n in range(devices)}
+    back = {(f"sim:{n}", ""): Link(0.02, 5e4) for n in range(devices)}
     tensors = tensors_of(needs, sizes)
-    return Problem(lanes, tensors, alone, {"cpu": slower, "sim": slower}, Link(), ways)
+    return Problem(lanes, tensors, alone, {"cpu": slower, "sim": slower}, Link(), there | back if links else {})

@@ -1,13 +1,14 @@
 """The exact placement is never beaten, not even by brute force, and its bound holds where the search was cut short."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.graph.exact import exact
+from autotune.graph.exact import best_known, exact
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.placement import Link, PartialPlacement, place_all
 from research.placer_catalog import PLACERS, single
@@ -113,3 +114,39 @@ def test_the_bound_holds_on_many_lanes(seed):
     found = exact(problem_of(many, edges, rows[1]))
     assert found.bound_s <= found.placement.makespan_s * (1 + 1e-9)
     assert found.bound_s <= exact(problem_of(few, edges, rows[0])).placement.makespan_s * (1 + 1e-9)
+
+
+GROUPS = ((cpu_lane(0, 1),), (cpu_lane(0, 1), cpu_lane(1, 1)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.sampled_from([(1, 2), (2, 1)]))
+def test_with_several_devices_or_groups_the_exact_placement_equals_brute_force(seed, counts):
+    rng, (groups, devices) = np.random.default_rng(seed), counts
+    problem = device_problem(rng, random_edges(rng, 4), devices=devices, cores=GROUPS[groups - 1])
+    found = exact(problem)
+    assert found.placement.makespan_s == pytest.approx(by_brute_force(problem))
+    assert found.bound_s <= found.placement.makespan_s * (1 + 1e-9)
+
+
+def on(problem, lanes):
+    """The problem without other lanes; None where some subgraph then cannot run."""
+    tables = {
+        name: tuple(tuple(cost if lane in lanes else None for lane, cost in enumerate(row)) for row in table)
+        for name, table in {"": problem.alone, **problem.beside}.items()
+    }
+    alone = tables.pop("")
+    able = all(any(cost is not None for cost in row) for row in alone)
+    return replace(problem, alone=alone, beside=tables) if able else None
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.sampled_from([(1, 2), (2, 1), (2, 2)]), st.sampled_from([30, 1000]))
+def test_more_lanes_are_never_longer_than_two_of_them_or_one(seed, counts, most_nodes):
+    rng, (groups, devices) = np.random.default_rng(seed), counts
+    problem = device_problem(rng, random_edges(rng, 12), devices=devices, cores=GROUPS[groups - 1])
+    best = best_known(problem, most_nodes)
+    for count in (1, 2):
+        for lanes in itertools.combinations(range(len(problem.lanes)), count):
+            if (fewer := on(problem, lanes)) is not None:
+                assert best.makespan_s <= exact(fewer, most_nodes // 10).placement.makespan_s * (1 + 1e-9)

@@ -90,6 +90,18 @@ def test_from_device_to_device_a_value_goes_through_the_host():
     assert ways == [(GPU, ""), ("", "sim:1")]
 
 
+def test_from_device_to_device_a_value_goes_past_the_host_where_there_is_such_a_way():
+    other = Part("1", device_flat("1", [SPECS["y"]], [SPECS["z"]], "sim:1"), ("y",), ("z",), "sim:1")
+    merged = merge([device_part("0", "x", "y"), other], ["x"], ["z"], direct=[(GPU, "sim:1")])
+    assert [(t.value, t.way) for t in merged.transfers] == [
+        ("x", ("", GPU)),
+        ("y", (GPU, "sim:1")),
+        ("z", ("sim:1", "")),
+    ]
+    back = merge([device_part("0", "x", "y"), other], ["x"], ["z"], direct=[("sim:1", GPU)])
+    assert ("y", ("", "sim:1")) in [(t.value, t.way) for t in back.transfers]
+
+
 def test_copies_come_before_what_waits_for_them_in_the_order_that_was_asked_for():
     merged = merge([FIRST, device_part("1", "x", "z"), device_part("2", "yz", "w")], ["x"], ["w"])
     pieces = [Piece(name, calls, lane) for name, calls, lane in zip("012", merged.calls, (0, 1, 1), strict=True)]

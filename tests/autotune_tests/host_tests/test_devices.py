@@ -15,7 +15,7 @@ def known_roofline(monkeypatch):
 
 
 def test_data_and_lines_are_of_this_machine(monkeypatch):
-    monkeypatch.setattr(devices, "_cuda_devices", list)
+    monkeypatch.setattr(devices, "cuda_devices", list)
     report = devices.report_devices()
     cpu = json.loads(json.dumps(report.data))["cpu"]
     assert (cpu["model"], cpu["threads"]) == (read_host().model, host_target().threads)
@@ -30,7 +30,7 @@ def test_gpus_are_named(monkeypatch):
     class Gpu:
         device_name, compute_version = "H200", "9.0"
 
-    monkeypatch.setattr(devices, "_cuda_devices", lambda: [Gpu()])
+    monkeypatch.setattr(devices, "cuda_devices", lambda: [Gpu(), Gpu()])
     report = devices.report_devices()
-    assert report.data["gpus"] == [{"name": "H200", "arch": "9.0"}]
-    assert "H200 (compute capability 9.0)" in report.lines[-1]
+    assert report.data["gpus"] == [{"device": f"cuda:{n}", "name": "H200", "arch": "9.0"} for n in (0, 1)]
+    assert "cuda:1: H200 (compute capability 9.0)" in report.lines[-1]

@@ -201,7 +201,7 @@ def test_the_report_for_programs_has_them(tmp_path: Path, monkeypatch: pytest.Mo
     host = read_host(tree(tmp_path, alike(4, 2, 2, 2)), range(4))
     monkeypatch.setattr(devices, "read_host", lambda: host)
     monkeypatch.setattr(devices, "measure_roofline", lambda _: Roofline(1.0, 1.0, 1.0, 1))
-    monkeypatch.setattr(devices, "_cuda_devices", list)
+    monkeypatch.setattr(devices, "cuda_devices", list)
     cpu = devices.report_devices().data["cpu"]
     assert cpu["nodes"] == [[0, 1], [2, 3]]
     assert {"level": 2, "bytes": MIB, "cpus": [2, 3]} in cpu["caches"]

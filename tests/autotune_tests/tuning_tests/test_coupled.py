@@ -15,7 +15,7 @@ from autotune.backends.backend_catalog import backend_of
 from autotune.backends.cpu.cpu_backend import CpuBackend
 from autotune.backends.device_interface import OutOfMemoryError
 from autotune.builder import accuracy, placing
-from autotune.builder.cpu_and_device import CpuAndDevice
+from autotune.builder.devices.cores_and_devices import CoresAndDevices
 from autotune.cli.text import lane_lines
 from autotune.events import ignore
 from autotune.graph.device_problem import Costs
@@ -47,7 +47,7 @@ def apart(source, part):
     """Costs by which every other subgraph goes to the device."""
     number = sum(map(ord, part.name)) % 2
     cpu, device = ((9.0, 9.0), (1.0, 3.0), (3.0, 1.0))[0 if part.name == "model" else 1 + number]
-    return Costs(cpu, device, cpu, device)
+    return Costs((cpu, device))
 
 
 def keep_placed(patch, most_measured=0):
@@ -104,7 +104,7 @@ def tune(folder, measurers):
 def placed(folder, tune):
     """The artifact of a model whose subgraphs are on both lanes, and the result."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuAndDevice, "costs", apart)
+        patch.setattr(CoresAndDevices, "costs", apart)
         keep_placed(patch)
         result = tune(folder / "a.tuned")
     return folder / "a.tuned", result
@@ -132,14 +132,14 @@ def test_it_runs_on_both_lanes_and_is_right(placed):
 
 def test_a_placement_is_corrected_by_what_runs_on_the_device_took(folder, tune, monkeypatch):
     seen = []
-    taken = CpuAndDevice.taken
+    taken = CoresAndDevices.taken
 
     def recorded(self, each, number):
         seen.append((each, taken(self, each, number)))
         return seen[-1][1]
 
-    monkeypatch.setattr(CpuAndDevice, "taken", recorded)
-    monkeypatch.setattr(CpuAndDevice, "costs", apart)
+    monkeypatch.setattr(CoresAndDevices, "taken", recorded)
+    monkeypatch.setattr(CoresAndDevices, "costs", apart)
     keep_placed(monkeypatch, 2)
     assert tune(folder / "corrected.tuned").verified.passed
     assert len({each.placed.placement.lanes for each, _ in seen}) > 1
@@ -164,7 +164,7 @@ def test_each_subgraph_on_the_device_is_an_artifact_of_its_own(placed):
     assert {sub.lane for sub in artifact.plan.lanes.subgraphs} >= {"cpu:0-1", "sim:0"}
     told = artifact.provenance["lanes"]
     assert told["measured"]
-    assert {"CPU alone", "device alone", "placed, 1"} <= set(told["ms"])
+    assert {"CPU alone", "sim:0 alone", "placed, 1"} <= set(told["ms"])
     assert artifact.plan.lanes.measured_s > 0
     assert artifact.plan.lanes.one_lane_s > 0
 
@@ -223,7 +223,7 @@ def test_a_device_that_is_not_here_is_told(placed, tmp_path, monkeypatch):
 
 
 def test_a_wrong_result_is_not_installed(tune, tmp_path, monkeypatch):
-    monkeypatch.setattr(CpuAndDevice, "costs", apart)
+    monkeypatch.setattr(CoresAndDevices, "costs", apart)
     keep_placed(monkeypatch)
     real = accuracy.compare_isolated
     monkeypatch.setattr(accuracy, "compare_isolated", lambda *a: replace(real(*a), passed=False))
@@ -239,8 +239,8 @@ def test_one_lane_is_kept_where_a_placement_is_not_worth_it(tune, tmp_path, monk
     def seconds(source, candidates):
         return [0.99 if each.placed else 1.0 if each.name == "CPU alone" else 2.0 for each in candidates]
 
-    monkeypatch.setattr(CpuAndDevice, "seconds", seconds)
-    monkeypatch.setattr(CpuAndDevice, "ratios", lambda *_: (0.99, 1.0, 1.01))
+    monkeypatch.setattr(CoresAndDevices, "seconds", seconds)
+    monkeypatch.setattr(CoresAndDevices, "ratios", lambda *_: (0.99, 1.0, 1.01))
     monkeypatch.setattr(placing, "MOST_MEASURED", 1)
     result = tune(tmp_path / "d.tuned")
     assert result.verified.passed
@@ -305,9 +305,9 @@ def test_an_operator_that_is_cut_runs_on_both_lanes_and_is_joined_in_place(tmp_p
     fake_device(monkeypatch)
 
     def by_part(source, part):
-        return Costs(9.0, 9.0, 9.0, 9.0) if part.name == "model" else Costs(1.0, 1.0, 1.0, 1.0)
+        return Costs((9.0, 9.0)) if part.name == "model" else Costs((1.0, 1.0))
 
-    monkeypatch.setattr(CpuAndDevice, "costs", by_part)
+    monkeypatch.setattr(CoresAndDevices, "costs", by_part)
     keep_placed(monkeypatch)
     monkeypatch.setattr(CoupledLanes, "_share", lambda _composition: lambda _node, _scope: 0.5)
     onnx.save(transformer.mlp(0, layers=2, width=64), tmp_path / "m.onnx")

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from autotune.builder import build_request
-from autotune.builder.cpu_and_device import CpuAndDevice
+from autotune.builder.devices.cores_and_devices import CoresAndDevices
 from autotune.graph.device_problem import Costs
 from autotune.options import Options
 from autotune.tuning.precisions.auto_precision import TRIES
@@ -104,7 +104,7 @@ def test_a_model_and_its_subgraphs_are_imported_once_for_each_kind_of_lane(
 ) -> None:
     stand_in(monkeypatch)
     if device:  # else they are bounds
-        monkeypatch.setattr(CpuAndDevice, "costs", lambda *_: Costs(1.0, 1.0, 1.0, 1.0))
+        monkeypatch.setattr(CoresAndDevices, "costs", lambda *_: Costs((1.0, 1.0)))
     tune(cached("tiny_wide_deep"), options(tmp_path, lanes="cpu,sim:0", device=device))
     assert set(imports.values()) == {1}
     assert len(imports) > 2

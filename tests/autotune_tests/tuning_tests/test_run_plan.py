@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.graph.lanes import device_of
+from autotune.graph.lanes import devices_of
 from autotune.host.machine import host_target
 from autotune.options import CONFLICTS, GIVEN, Generation, Options
 from autotune.tuning import run_plan
@@ -138,7 +138,7 @@ def test_a_simulated_device_is_beside_the_cpu(monkeypatch: pytest.MonkeyPatch) -
     plan = plan_run(MODEL, Options(lanes="cpu,sim:0", threads=2))
     assert plan.target == host_target(2)
     assert plan.options.target == replace(host_target(2), threads=1)
-    assert device_of(plan.jobs[0].options.lanes)
+    assert devices_of(plan.jobs[0].options.lanes)
 
 
 def test_a_device_alone_is_the_target() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from autotune.builder import accuracy, cpu_and_device
+from autotune.builder import accuracy
+from autotune.builder.devices import lane_costs
 from autotune.host.machine import read_host
 from autotune.host.worker_pool import ForkServerProcess
 from autotune.options import Options
@@ -44,7 +45,7 @@ def counted(monkeypatch):
         count(accuracy, name, name)
     count(ForkServerProcess, "_run", "servers")
     count(ForkServerProcess, "spawn", "workers")
-    monkeypatch.setattr(cpu_and_device, "PROFILE_S", 0.01)
+    monkeypatch.setattr(lane_costs, "PROFILE_S", 0.01)
     stand_in(monkeypatch)
     return counts
 
@@ -61,7 +62,17 @@ def run(folder, lanes):
     return result
 
 
-@pytest.mark.parametrize(("lanes", "measurers"), [("cpu", 1), ("cpu:2x1", 1), ("cpu,sim:0", 2)])
+@pytest.mark.parametrize(
+    ("lanes", "measurers"),
+    [
+        ("cpu", 1),
+        ("cpu:2x1", 1),
+        ("cpu,sim:0", 2),
+        ("cpu,sim:0,sim:1", 2),
+        ("cpu:0,cpu:1,sim:0", 1),
+        ("sim:0,sim:1", 1),
+    ],
+)
 def test_a_run_starts_one_server_and_compares_once(counted, tmp_path, lanes, measurers):
     """However many parts it has: a model on two lanes takes as much as one on one lane."""
     result = run(tmp_path, lanes)

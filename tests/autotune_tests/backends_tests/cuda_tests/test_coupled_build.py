@@ -13,8 +13,9 @@ pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-comp
 
 from autotune.artifact.directory import read_artifact
 from autotune.backends.cuda.cuda_backend import CudaBackend
-from autotune.builder.cpu_and_device import CpuAndDevice, TunedPart
 from autotune.builder.device_build import NOT_RUN
+from autotune.builder.devices.cores_and_devices import CoresAndDevices
+from autotune.builder.devices.lane_costs import LanePart
 from autotune.graph.device_problem import Costs
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
@@ -36,33 +37,47 @@ MODEL = "tiny_wide_deep"
 ARCH = "sm_90"
 
 
+LANES = {"cpu,cuda:0": {"cpu:0-1", "cuda:0"}, "cpu:2x1,cuda:0,cuda:1": {"cpu:0", "cuda:0", "cuda:1"}}
+"""``--lanes`` → the lanes that run something."""
+
+
+@pytest.fixture(scope="module", params=LANES)
+def lanes(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def files(tmp_path_factory: pytest.TempPathFactory, lanes: str) -> Path:
     return tmp_path_factory.mktemp("files")
 
 
 @pytest.fixture(scope="module")
-def made(files: Path) -> tuple[Path, Result]:
+def made(files: Path, lanes: str) -> tuple[Path, Result]:
     options = Options(
         out=files / "a.tuned",
         log=files / "t.db",
         trials=0,
         budget_s=4,
-        lanes="cpu,cuda:0",
+        lanes=lanes,
         threads=2,
         target=Target.cuda(ARCH),
         device=False,
     )
 
-    def prefer_device(source: CpuAndDevice, part: TunedPart) -> Costs:
-        """Everything goes to the GPU but the recurrence; files of subgraphs are kept."""
+    def prefer_devices(source: CoresAndDevices, part: LanePart) -> Costs:
+        """Everything goes to the GPUs in turn but the recurrence; files of subgraphs are kept."""
         shutil.copy(part.imported.path, files / f"{part.name}.onnx")
-        assert part.device is not None
-        cpu, device = 3.0, 9.0 if has_lstm(part.imported.path) else 1.0
-        return Costs(99.0, 99.0, 99.0, 99.0) if part.name == "model" else Costs(cpu, device, cpu, device)
+        if part is source.whole:
+            return Costs((99.0,) * len(source.lanes))
+        assert set(part.built) == set(range(len(source.lanes)))
+        devices = [number for number, lane in enumerate(source.lanes) if lane.device]
+        chosen = devices[source.parts.index(part) % len(devices)]
+        there = 9.0 if has_lstm(part.imported.path) else 1.0
+        cores = {n: 3.0 + n for n, lane in enumerate(source.lanes) if not lane.device}
+        return Costs(tuple(cores.get(n, there if n == chosen else 9.0) for n in range(len(source.lanes))))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CpuAndDevice, "costs", prefer_device)
+        patch.setattr(CoresAndDevices, "costs", prefer_devices)
         result = tune(cached(MODEL), options)
     return files / "a.tuned", result
 
@@ -86,10 +101,10 @@ def wrong_kernels(path: Path, arch: str) -> list[str]:
     return found
 
 
-def test_every_kernel_is_built_for_its_lane(made):
+def test_every_kernel_is_built_for_its_lane(made, lanes):
     path, _ = made
-    lanes = {placed.name: placed.lane for placed in read_artifact(path).plan.lanes.subgraphs}
-    assert set(lanes.values()) >= {"cpu:0-1", "cuda:0"}
+    used = {placed.name: placed.lane for placed in read_artifact(path).plan.lanes.subgraphs}
+    assert set(used.values()) >= LANES[lanes]
     assert wrong_kernels(path, ARCH) == []
 
 

@@ -68,7 +68,7 @@ def test_a_scale_known_when_the_model_runs_joins_the_product(shape, tmp_path):
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("step", [1, -1], ids=["in order", "reversed"])
 def test_images_behind_a_convolution_are_sliced_along_any_axis(tmp_path, axis, step):
-    """Along the first axis they stay native; the axis of channels is another one there."""
+    """Along all axes but that of channels, which is another one there, they stay native."""
     whole = np.iinfo(np.int64)
     bounds = (1, whole.max) if step > 0 else (-1, whole.min)
     weights = {name: np.array([n]) for name, n in zip("seat", (*bounds, axis, step), strict=True)}
@@ -82,4 +82,44 @@ def test_images_behind_a_convolution_are_sliced_along_any_axis(tmp_path, axis, s
     written(model, tmp_path)
     assert close(
         *run(model, tmp_path, {"x": np.random.default_rng(1).standard_normal((3, 8, 5, 6)).astype(np.float32)})
+    )
+
+
+@pytest.mark.parametrize("axis", [0, 2, 3])
+@pytest.mark.parametrize("channels", [16, 12])
+@pytest.mark.parametrize("make", [lambda: Blocked(8), ChannelsLast])
+def test_images_are_cut_and_joined_as_they_are(axis, channels, make):
+    weights = {name: np.array([n]) for name, n in zip("sea", (0, 1, axis), strict=True)}
+    nodes = [
+        helper.make_node("Slice", ["c", *"sea"], ["r"]),
+        helper.make_node("Concat", ["c", "r", "c"], ["y"], axis=axis),
+    ]
+    shape = [1, channels, 4, 4]
+    shape[axis] = 2 * shape[axis] + 1
+    found = behind_a_convolution(nodes, channels, tuple(shape), make(), weights)
+    assert found["relax.concat"] == found["relax.strided_slice"] == 1
+    assert found["unblock"] + found["relax.permute_dims"] == (1 if found["unblock"] else 2)
+
+
+@pytest.mark.parametrize(("number", "channels", "native"), [(0.0, 12, True), (3.0, 16, True), (3.0, 12, False)])
+def test_channels_that_do_not_exist_stay_zeros_in_a_border(number, channels, native, tmp_path):
+    weights = {
+        "w": np.random.default_rng(0).standard_normal((channels, 8, 1, 1)).astype(np.float32),
+        "v": np.random.default_rng(1).standard_normal((5, channels, 3, 3)).astype(np.float32),
+        "p": np.array([0, 0, 1, 2, 0, 0, 0, 1]),
+        "n": np.array(number, np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Pad", ["c", "p", "n"], ["q"]),
+        helper.make_node("Exp", ["q"], ["e"]),
+        helper.make_node("Conv", ["e", "v"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", (1, 8, 5, 6))], ["y"], weights)
+    layouts = Blocked(8)
+    found = calls(assign_layouts(import_graph(model), layouts)[0])
+    assert sum(count for name, count in found.items() if name.startswith("unblock")) == (1 if native else 2)
+    written(model, tmp_path)
+    assert close(
+        *run(model, tmp_path, {"x": np.random.default_rng(2).standard_normal((1, 8, 5, 6)).astype(np.float32)})
     )

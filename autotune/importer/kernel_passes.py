@@ -25,7 +25,14 @@ from autotune.importer.images.volumes import volumes_as_images
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.layouts.precision import assign_types, chosen_products, mean_in_long, products
+from autotune.importer.layouts.precision import (
+    IN_LONG,
+    assign_types,
+    chosen_products,
+    kernel_in_long,
+    products,
+    read_as_stored,
+)
 from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.small_chains import small_chains_apart
 from autotune.importer.layouts.stored_bytes import store_bytes
@@ -77,6 +84,8 @@ def view_as_images(draft: KernelDraft) -> None:
 
 def choose_types(draft: KernelDraft) -> None:
     """Give every product its precision."""
+    if draft.templates.half_native:
+        draft.module = read_as_stored(draft.module)
     draft.products = len(products(draft.module))
     draft.module = assign_types(draft.module, draft.precision)
 
@@ -151,7 +160,7 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
     """Kernels, and a ``main`` that calls them; ``between`` is done when it is known what belongs into which."""
     for step in (
         relax.transform.DeadCodeElimination(["main"]),  # the first steps of channel shuffles that are read in place
-        relax.transform.LegalizeOps({"relax.mean": mean_in_long}),
+        relax.transform.LegalizeOps(dict.fromkeys(IN_LONG, kernel_in_long)),
         relax.transform.AnnotateTIROpPattern(),
         elementwise_as_said,
         small_chains_apart,

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from autotune.host.dtypes import numpy_type
 from autotune.host.machine import read_host
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import walk_nodes
@@ -25,6 +26,7 @@ from autotune.importer.onnx_model.tensors import whole
 from autotune.importer.program import simplify
 from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
+from autotune.validation.arithmetic.bfloat16_models import has_bfloat16, in_fp32
 from autotune.validation.arithmetic.edge_inputs import edge_feeds
 from autotune.validation.short_operands import ShortOperands
 from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, unrounded, widen
@@ -57,6 +59,9 @@ VNNI = {"avx512_vnni", "avx_vnni"}
 """Flags of CPUs on which ONNX Runtime's products of unsigned and signed bytes are exact."""
 
 DOUBLE = onnx.TensorProto.DOUBLE
+
+BFLOAT16 = numpy_type("bfloat16")
+"""NumPy's type of tensors that ONNX Runtime takes as fp32."""
 
 EDGES_S = 2.0
 """Seconds of one run of the reference above which edge inputs are left out. Heuristic, not measured."""
@@ -335,7 +340,7 @@ class Session:
     """
 
     def __init__(self, model: Model, optimised: bool) -> None:
-        self._model = model if isinstance(model, LightModel) else light(model)
+        self._model, self._short = _in_fp32(model if isinstance(model, LightModel) else light(model), not optimised)
         self._one_thread = not optimised
         ways = [(optimised, True)] if not any(_is_block_wise(node) for node in self._model.proto.graph.node) else []
         ways += [(optimised, False)] if optimised and VNNI & read_host().flags else []
@@ -360,7 +365,8 @@ class Session:
     def _run(self, feed: Arrays) -> list[NDArray[Any]]:
         try:
             with third_party():
-                return list(self._session.run(None, feed))
+                made = self._session.run(None, {name: _as_fp32(array) for name, array in feed.items()})
+                return [array.astype(BFLOAT16) if at in self._short else array for at, array in enumerate(made)]
         except ThirdPartyError:
             if self._number + 1 == len(self._ways):
                 raise
@@ -377,6 +383,19 @@ class Session:
             if number + 1 == len(self._ways):
                 raise
             self._open(number + 1)
+
+
+def _in_fp32(model: LightModel, rounded: bool) -> tuple[LightModel, frozenset[int]]:
+    """``model`` with float32 in place of bfloat16, and the numbers of its outputs that were bfloat16."""
+    if not has_bfloat16(model.proto):
+        return model, frozenset()
+    kinds = [value.type.tensor_type.elem_type for value in model.proto.graph.output]
+    short = frozenset(number for number, kind in enumerate(kinds) if kind == onnx.TensorProto.BFLOAT16)
+    return light(in_fp32(model.proto, rounded), model.weights), short
+
+
+def _as_fp32(array: NDArray[Any]) -> NDArray[Any]:
+    return array.astype(np.float32) if array.dtype == BFLOAT16 else array
 
 
 def _opened(model: LightModel, optimised: bool, exact: bool, one_thread: bool) -> Any:

@@ -34,7 +34,7 @@ from schedules.vocabulary.errors import ArtifactError
 from tests.models.catalog import cached
 from tests.models.light import LIGHT
 
-MODELS = (*LIGHT, "encoder")
+MODELS = (*LIGHT, "encoder", "encoder_bf16")
 ARCHS = ("sm_80", "sm_90")
 ELF = b"\x7fELF"
 
@@ -155,7 +155,7 @@ def tensor_shares(library: Path) -> Iterator[float]:
             yield from filter(None, map(tensor_share, opcodes(cubin).values()))
 
 
-def row(model: str, arch: str, folder: Path, precision: str) -> Row:
+def row(model: str, arch: str, folder: Path, precision: str = "fp32") -> Row:
     """Build one model for one architecture and look at what came out."""
     began = time.perf_counter()
     try:

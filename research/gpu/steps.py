@@ -65,6 +65,12 @@ STEPS = (
         for precision in ("fp16", "tf32")
         for model in ("resnet50", "encoder", "resnet50_b8", "encoder_b8")
     ),
+    Step(
+        "encoder-bf16-model",
+        41,
+        ("-m", "research.gpu", "encoder_bf16", "--budget", "12s", "--out", "build/gpu/models", "--peers"),
+        "the outputs of a model of bfloat16 match; its time next to that of encoder-fp16",
+    ),
     Step("streamed", 60, ("-m", "research.gpu.streamed", "vgg19"), "slow-down of streaming predicted within 10 %"),
     *(
         Step(f"space-{name}", 66, ("-m", "research.gpu.spaces", name), "150 configs recorded, failures included")

@@ -91,7 +91,8 @@ class TemplateSet:
         rename: applied to a function before its template sees it; same parameters, same computation.
         expand: applied to what a template prepared, before it is scheduled; same parameters, same computation.
         tvm_target: the TVM object for a target.
-        half_native: whether float16 operands of products stay float16; else they become float32 at import.
+        half_native: whether tensors of 16-bit floats are stored and multiplied as such; else operands of products
+            become float32 at import, and bfloat16 is stored as its bits.
         activations: of a target, the type that products of quantised tensors read, summed as integers; empty where they
             become fp32 at import.
         by_hand: whether scatters become kernels that are scheduled by hand, for CPUs.

@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 
 from tests.models import cnn, quantised, recurrent, tiny, transformer
+from tests.models.halves import in_halves, islands
 from tests.models.light import LIGHT, light
 
 HERE = Path(__file__).parent
@@ -63,6 +64,12 @@ MODELS: dict[str, Make] = {
 }
 """Name → function of a seed. A name ending in ``_b8`` is the same model with a batch of 8."""
 
+HALVES: dict[str, Make] = {
+    "islands": islands,
+    **{f"{name}_bf16": lambda seed, name=name: in_halves(MODELS[name](seed)) for name in MODELS},
+}
+"""Models of bfloat16, which ONNX Runtime does not run as they are; ``_bf16`` is the same model in that type."""
+
 
 def build(name: str, seed: int = 0) -> onnx.ModelProto:
     """The model ``name`` with random weights from ``seed``.
@@ -70,7 +77,7 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     Raises:
         KeyError: if there is no such model.
     """
-    model = MODELS[name](seed)
+    model = {**MODELS, **HALVES}[name](seed)
     onnx.checker.check_model(model)
     return model
 

@@ -187,7 +187,7 @@ class CudaExecutor(Executor):
 
     def _bound(self, operand: Operand) -> tvm.runtime.Tensor:
         if operand.place == "weight":
-            return self._weights[operand.index]._create_view(operand.shape)
+            return self._weights[operand.index]._create_view(operand.shape, operand.dtype)
         if operand.place == "input":
             if operand.index not in self._inputs:
                 self._inputs[operand.index] = tvm.runtime.empty(operand.shape, operand.dtype, self._device)

@@ -17,6 +17,8 @@ import tvm
 
 from autotune.backends.cuda.device import ordinal_of
 from autotune.backends.cuda.driver import Driver, StickyError
+from autotune.backends.cuda.memory_views import copied
+from autotune.host.dtypes import as_words
 from autotune.measure.edge_check import ExpectedEdges, edged
 from autotune.measure.kernel_timing import Bench, Loaded
 from autotune.measure.messages import Settings
@@ -66,7 +68,7 @@ class DeviceBench(Bench[OnDevice]):
     def _output(self, loaded: Loaded, prepared: OnDevice, edges: bool) -> Array:
         prepared.output.copyfrom(prepared.poisoned)
         self._call(loaded, prepared.edged if edges else prepared.arguments)
-        output: Array = prepared.output.numpy()
+        output: Array = as_words(prepared.output.numpy())
         return output
 
     def _call(self, loaded: Loaded, arguments: Sequence[tvm.runtime.Tensor]) -> None:
@@ -86,9 +88,12 @@ class DeviceBench(Bench[OnDevice]):
         inputs = make_inputs(task, self._block, self._settings.seed, positive, draw)
         output = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
         poison(output)
-        arguments = [tvm.runtime.tensor(array, self._device) for array in (*inputs, output)]
+        typed = zip((*inputs, output), task.dtypes, strict=True)
+        arguments = [copied(array, dtype, self._device) for array, dtype in typed]
         others = [
-            known if other is array else tvm.runtime.tensor(other, self._device)
-            for known, array, other in zip(arguments, inputs, edged(task, inputs, draw), strict=False)
+            known if other is array else copied(other, dtype, self._device)
+            for known, array, other, dtype in zip(
+                arguments, inputs, edged(task, inputs, draw), task.dtypes, strict=False
+            )
         ]
         return OnDevice(arguments, [*others, arguments[-1]], output, None, None)

@@ -9,11 +9,23 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import tvm
+from numpy.typing import NDArray
 
 CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
 """DLDataTypeCode by the letters of a type's name."""
+
+
+def copied(array: NDArray[Any], dtype: str, device: tvm.runtime.Device) -> tvm.runtime.Tensor:
+    """A copy of ``array`` on ``device`` as kernels take it: they refuse words in place of short floats.
+
+    Args:
+        array: of ``dtype``, or of its bits.
+        dtype: TVM's name of the type.
+    """
+    return tvm.runtime.empty(array.shape, dtype, device).copyfrom(array)
 
 
 class _Tensor(ctypes.Structure):

@@ -17,7 +17,7 @@ from tvm.ir import GenericConst, IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from autotune.contributions import operator_advice
-from autotune.host.dtypes import is_end
+from autotune.host.dtypes import as_words, is_end, is_short_float
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, WINDOWED
 from autotune.importer.onnx_model.tensors import array_of
@@ -52,7 +52,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         if not uses_external_data(tensor):
             return super()._parse_array(tensor)
         # A constant in the tensor's file. Exporters leave no gaps between tensors; no kernel reads it where it lies.
-        return tvm_ffi.from_dlpack(array_of(tensor), require_alignment=0)
+        array = array_of(tensor)
+        shared = tvm_ffi.from_dlpack(as_words(array), require_alignment=0)
+        return shared._create_view(array.shape, array.dtype.name) if is_short_float(array.dtype) else shared
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         for value in graph.input:  # Relax's own takes an axis of size zero for a symbol

@@ -21,8 +21,10 @@ from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import fuses
 from autotune.importer.rewriting.step import Step
 
-FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
-"""Element types whose weights are scaled."""
+HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, *HALVES)
+"""Element types whose biases are moved, and whose weights are scaled unless they would lose digits."""
 
 LARGEST = 2.0**60
 """Largest factor that weights are multiplied by: a heuristic guard against overflow."""
@@ -133,9 +135,12 @@ def _per_weight(conv: Node, scale: Factor) -> Factor:
 
 
 def _scaled(scope: FusionScope, weight: str, factor: Factor) -> str | None:
-    """The constant ``weight`` times ``factor``; None where it is none, or halves would lose digits."""
+    """The constant ``weight`` times ``factor``; None where it is none, or halves would lose digits.
+
+    Those of bfloat16, which has few, always would.
+    """
     kind = scope.types.get(weight)
-    if not scope.is_weight(weight) or kind not in FLOATS:
+    if not scope.is_weight(weight) or kind not in FLOATS or kind == TensorProto.BFLOAT16:
         return None
     if kind == TensorProto.FLOAT16:
         exact = scope.weight(weight).astype(np.float64) * factor
@@ -159,7 +164,9 @@ def _moved(product: Node, scale: Factor | None, shift: Factor | None, beta: floa
             return None
         value = beta * scope.weight(bias).astype(np.float64) * (1.0 if scale is None else scale)
     value = value if shift is None else value + shift
-    return value.astype(dtype) if abs(value).max(initial=0) <= np.finfo(dtype).max else None
+    with np.errstate(over="ignore"):
+        made = value.astype(dtype)
+    return made if np.isfinite(made).all() else None
 
 
 def written(e: Emit, node: Node, inputs: list[str], **attributes: object) -> str:
@@ -203,7 +210,7 @@ class _Norms(Step):
             self._joined.add(made)
             scale, shift = scale * factor, shift * factor + (0.0 if more.shift is None else more.shift)
         kind = self.scope.types[step.data]
-        wide = TensorProto.FLOAT if kind == TensorProto.FLOAT16 else kind  # x·a and b may be large, their sum small
+        wide = TensorProto.FLOAT if kind in HALVES else kind  # x·a and b may be large, their sum small
         dtype = helper.tensor_dtype_to_np_dtype(wide)
         x = step.data if wide == kind else self.cast(step.data, wide)
         a, b = (self.const(each.astype(dtype).reshape(each.shape[1:])) for each in (scale, shift))
@@ -240,6 +247,8 @@ def _gemm(product: Node, bias: str, node: Node, e: Emit) -> list[str] | None:
         e.nodes[-1].name = product.name
         return [made_by]
     if math.prod(sizes) != (sizes[-1] if sizes else 1):
+        return None
+    if scope.types.get(bias) == TensorProto.BFLOAT16:  # its roundings would lie behind the reshape, in another kernel
         return None
     row = bias
     if len(sizes) > 1:

@@ -33,6 +33,7 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
     for old, new in zip(function.params, params, strict=True):
         layouts.values[old] = Value(shape_of(old) or (), plain=new)
     layouts.consumers = _consumers(module)
+    layouts.bound = {each.value: each.var for each in bindings_of(module) if isinstance(each.value, relax.Call)}
     # Kernels that the importer wrote itself come along; calls of them name the copy.
     for var, kernel in module.functions_items():
         if isinstance(kernel, tirx.PrimFunc):

@@ -9,19 +9,24 @@ The cast of an operand stands behind what makes it, once, so that fusion puts it
 memory as bf16. Who else reads it, a residual addition say, casts it back in registers. Casts move up through operators
 that compute nothing (``MOVES``), so that these move half as many bytes. What only fits into fp32 (softmax, norms, other
 products, the model's outputs) reads the fp32 tensor.
+
+A model may have tensors of 16 bits itself, which the importer casts to fp32 before a product. On devices that store
+such tensors, the product reads what was cast:
+
+    matmul(astype(x, float32), astype(w, float32))  →  matmul(x, w, out_dtype=float32)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst, GlobalVar, IRModule
 
-from autotune.host.dtypes import numpy_type
+from autotune.host.dtypes import numpy_type, rounded
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
 from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, variables_read, without_main
 from autotune.options import SHORT_TYPES, TF32, Precision
@@ -39,6 +44,9 @@ MOVES = frozenset(
     ]
 )
 """Operators that are as good on bf16 as on fp32: they copy numbers, or add some up in fp32."""
+
+COPIES = MOVES - {"relax.nn.avg_pool2d", "relax.mean"}
+"""Those whose results are among the numbers that they read."""
 
 KERNELS = frozenset({"relax.concat", "relax.nn.max_pool2d", "relax.nn.avg_pool2d"})
 """Those whose result lies in memory in any case."""
@@ -79,6 +87,55 @@ def assign_types(module: IRModule, precision: Precision) -> IRModule:
     return _Assignment(module, chosen, precision.dtype).module() if chosen else module
 
 
+def read_as_stored(module: IRModule) -> IRModule:
+    """``module`` with products of 16-bit numbers that were cast to fp32 reading these numbers; itself if there is none.
+
+    Such products are none of ``products`` any more, which ``--precision`` numbers.
+    """
+    for short in SHORT_TYPES.values():
+        exact = _exact(module, short)
+        chosen = {call for call in products(module) if all(_is_exact(arg, exact, short) for arg in call.args)}
+        module = _Assignment(module, chosen, short, exact).module() if chosen else module
+    return module
+
+
+def _exact(module: IRModule, short: str) -> set[relax.Var]:
+    """The fp32 variables of ``main`` that hold numbers of the type ``short`` by what makes them."""
+    exact: set[relax.Var] = set()
+    for binding in bindings_of(module):
+        value = binding.value
+        copied = isinstance(value, relax.Var) or _name(value) in COPIES
+        if _widens(value, short) or (copied and all(_is_exact(leaf, exact, short) for leaf in _tensors(value))):
+            exact.add(binding.var)
+    return exact
+
+
+def _tensors(expr: relax.Expr) -> list[relax.Expr]:
+    """The variables and constants that ``expr`` reads."""
+    found: list[relax.Expr] = []
+
+    def note(leaf: relax.Expr) -> relax.Expr:
+        if isinstance(leaf, relax.Var | GenericConst):
+            found.append(leaf)
+        return leaf
+
+    mapped(expr, note)
+    return found
+
+
+def _is_exact(expr: relax.Expr, exact: set[relax.Var], short: str) -> bool:
+    """Whether an fp32 tensor holds numbers of the type ``short``: one of ``exact``, or a constant of such numbers."""
+    if not isinstance(expr, GenericConst):
+        return expr in exact
+    array = np.asarray(expr.value.numpy())
+    return str(array.dtype) == LONG and np.array_equal(rounded(array, short), array, equal_nan=True)
+
+
+def _widens(expr: relax.Expr, short: str) -> bool:
+    """Whether ``expr`` casts a tensor of the type ``short`` to fp32."""
+    return _name(expr) == "relax.astype" and _is_long(expr.ty) and str(expr.args[0].ty.dtype) == short
+
+
 def _name(expr: relax.Expr) -> str:
     if isinstance(expr, relax.TupleGetItem):
         return "relax.split"  # a part of a tuple is stored as the whole is
@@ -115,11 +172,13 @@ class _Assignment:
         old: the program; only its ``main`` changes.
         chosen: products that read operands of 16 bits.
         short: TVM's name of that type; ``bf16`` below stands for either.
+        exact: the only variables that may be stored so; None: all.
     """
 
     old: IRModule
     chosen: set[relax.Call]
     short: str
+    exact: set[relax.Var] | None = None
     builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
     tensors: dict[relax.Var, _Tensor] = field(default_factory=dict)
     kernels: dict[GlobalVar, GlobalVar] = field(default_factory=dict)
@@ -157,7 +216,7 @@ class _Assignment:
             read = readers.get(binding.var, [])
             if any(each.value in self.chosen or each.var in leading for each in read):
                 leading.add(binding.var)
-            if not _is_long(binding.var.ty):
+            if not _is_long(binding.var.ty) or (self.exact is not None and binding.var not in self.exact):
                 continue
             if any(each.value in self.chosen or (_name(each.value) in MOVES and each.var in short) for each in read):
                 short.add(binding.var)
@@ -170,6 +229,8 @@ class _Assignment:
     def _made(self, var: relax.Var, expr: relax.Expr) -> _Tensor:
         if isinstance(expr, relax.Var):
             return self.tensors[expr]
+        if _widens(expr, self.short):
+            return _Tensor(short=self._long(expr.args[0]))
         if expr in self.chosen:
             left, right = (self._short(arg) for arg in expr.args)
             made = _Tensor(long=self.builder.emit(_product(expr, left, right)))
@@ -221,19 +282,39 @@ class _Assignment:
         return tensor.short
 
 
-def mean_in_long(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """The kernel of ``relax.mean``: of 16-bit numbers the sum is fp32. A rule of ``relax.transform.LegalizeOps``."""
-    short = str(call.args[0].ty.dtype)
+def _mean(call: relax.Call, data: te.Tensor) -> te.Tensor:
+    axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
+    total = topi.sum(data, axes, bool(call.attrs.keepdims))
+    share = math.prod(int(size) for size in total.shape) / math.prod(int(size) for size in data.shape)
+    return topi.multiply(total, tirx.const(share, LONG))
+
+
+def _softmax(call: relax.Call, data: te.Tensor) -> te.Tensor:
+    return topi.nn.softmax(data, int(call.attrs.axis))
+
+
+def _layer_norm(call: relax.Call, data: te.Tensor, scale: te.Tensor, shift: te.Tensor) -> te.Tensor:
+    return topi.nn.layer_norm(data, scale, shift, [int(axis) for axis in call.attrs.axes], call.attrs.epsilon)
+
+
+IN_LONG: Mapping[str, Callable[..., te.Tensor]] = {
+    "relax.mean": _mean,
+    "relax.nn.softmax": _softmax,
+    "relax.nn.layer_norm": _layer_norm,
+}
+"""Operators whose kernels on 16-bit numbers compute in fp32 → what they compute of fp32 tensors."""
+
+
+def kernel_in_long(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """The kernel of an operator of ``IN_LONG``: of 16-bit numbers it sums in fp32. A rule of ``LegalizeOps``."""
+    short, name = str(call.args[0].ty.dtype), _name(call)
     if short not in SHORT_TYPES.values():
         return call.op.get_attr("FLegalize")(builder, call)
 
-    def average(data: te.Tensor) -> te.Tensor:
-        axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
-        total = topi.sum(topi.cast(data, LONG), axes, bool(call.attrs.keepdims))
-        share = math.prod(int(size) for size in total.shape) / math.prod(int(size) for size in data.shape)
-        return topi.cast(topi.multiply(total, tirx.const(share, LONG)), short)
+    def computed(*tensors: te.Tensor) -> te.Tensor:
+        return topi.cast(IN_LONG[name](call, *(topi.cast(tensor, LONG) for tensor in tensors)), short)
 
-    return builder.call_te(average, call.args[0], primfunc_name_hint="mean")
+    return builder.call_te(computed, *call.args, primfunc_name_hint=name.rsplit(".", 1)[-1])
 
 
 def _product(call: relax.Call, left: relax.Expr, right: relax.Expr) -> relax.Call:

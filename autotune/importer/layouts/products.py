@@ -59,8 +59,13 @@ def _operand(layouts: TensorLayouts, value: Value, letters: str) -> tuple[relax.
 
 
 def _wanted_order(layouts: TensorLayouts, rank: int) -> tuple[int, ...]:
-    """The order in which the only consumer wants the axes, if it transposes and leaves rows or columns last."""
+    """The order in which the only consumer wants the axes, if it transposes and leaves rows or columns last.
+
+    What reads a cast result counts as its consumer.
+    """
     consumers = layouts.consumers.get(layouts.current, [])
+    while len(consumers) == 1 and operator_name(consumers[0]) == "relax.astype":
+        consumers = layouts.consumers.get(layouts.bound[consumers[0]], [])
     if len(consumers) == 1 and operator_name(consumers[0]) == "relax.permute_dims":
         axes = consumers[0].attrs.axes
         order = tuple(int(axis) % rank for axis in axes) if axes is not None else ()

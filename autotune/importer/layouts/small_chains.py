@@ -1,10 +1,13 @@
-"""What is computed of few numbers for many is a kernel of its own.
+"""What is computed of few numbers for many is a kernel of its own, and so is a part of what would grow too large.
 
 ``FuseOps`` puts elementwise operators into the kernel that reads what they make, though that kernel may read each of
 their results a thousand times and then computes each a thousand times:
 
     bias (C) → / s → round → cast → + image (C, h, w)     →     b: bias → / s → round → cast
                                                                 + image reads b
+
+Kernels also get what they read in place of its name, once for every read: after n operators that read their operand
+three times an expression is 3ⁿ times as large. TVM's passes took more than eight minutes for six ``Mish`` in a row.
 
 Between them comes a reshape to the same shape, which nothing is fused with and which is no kernel
 (``RewriteDataflowReshape``).
@@ -13,11 +16,14 @@ Between them comes a reshape to the same shape, which nothing is fused with and 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tvm import relax, topi
-from tvm.ir import IRModule
+import tvm_ffi
+from tvm import relax, tirx, topi
+from tvm.ir import GlobalVar, IRModule
+from tvm.ir.expr import TensorLoad
 
 from autotune.importer.layouts.tensor_layouts import INJECTIVE_PATTERN
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN
@@ -34,11 +40,16 @@ from autotune.importer.rewriting.relax_values import (
 
 LEAST_CHAIN = 4
 """Operators from which on what is one number for a whole row is a kernel of its own. The compiler computes it once per
-row, so a normalisation's sum and root stay in its kernel. Heuristic, not measured."""
+row, so a normalisation's sum and root stay in its kernel. Casts between floats, by which one of 16 bits rounds after
+every operator, are none. Heuristic, not measured."""
 
 KERNEL_OPS = 65536
 """Additions that take as long as one more kernel: a launch takes some 1 µs, in which two cores add some 64,000 numbers,
 16 in a vector. Heuristic, not measured."""
+
+LARGEST_PART = 128
+"""Operators in the expression of an element from which on what several operators read is a kernel of its own. Two
+``Mish`` in a row have some 200 and compile in 0.2 s, three some 2,000 and take 5 s. Heuristic."""
 
 SLOW = {"divide": 8, "tir_sqrt": 8, "tir_rsqrt": 8, "tir_exp": 16, "tir_sigmoid": 24, "tir_tanh": 24, "erf": 24}
 """Additions that an operator takes as long as: some instructions, or one that takes long. Heuristic, not measured."""
@@ -84,12 +95,18 @@ def _apart(builder: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
 def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.Var, list[relax.Var]]:
     """The results that are to be computed before the kernel of each of the calls that read them."""
     chains: dict[relax.Var, _Chain] = {}
+    sizes: dict[relax.Var, int] = {}
+    loads: dict[GlobalVar, list[int]] = {}
+    readers = Counter(var for binding in bindings for var in set(variables_read(binding.value)))
+    others = [each.value for each in bindings if not _is_fused(module, each.value)]
+    stored = {var for value in (*others, module["main"].body.body) for var in variables_read(value)}
     cut: dict[relax.Var, list[relax.Var]] = {}
     for binding in bindings:
         call, shape = binding.value, shape_of(binding.var)
-        if operator_name(call) != "relax.call_tir" or shape is None or _pattern(module, call) > INJECTIVE_PATTERN:
+        if shape is None or not _is_fused(module, call):
             continue
-        count, cost = (1, _cost(call)) if _pattern(module, call) < INJECTIVE_PATTERN else (0, 0)
+        counts = _pattern(module, call) < INJECTIVE_PATTERN and not _rounds(binding)
+        count, cost = (1, _cost(call)) if counts else (0, 0)
         for var in dict.fromkeys(variables_read(call)):
             chain, read = chains.get(var, _Chain()), shape_of(var)
             if read is None:
@@ -101,7 +118,35 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
             else:
                 count, cost = count + chain.count, cost + chain.cost
         chains[binding.var] = _Chain(count, cost)
+        if call.args[0] not in loads:
+            loads[call.args[0]] = _loads(module[call.args[0]])
+        parts = Counter[relax.Var]()
+        for read, times in zip(call.args[1].fields, loads[call.args[0]], strict=False):
+            if read in sizes and read not in stored and read not in cut.get(binding.var, ()):
+                parts[read] += times * sizes[read]
+        for read in [read for read in parts if sizes[read] >= LARGEST_PART and readers[read] > 1]:
+            cut.setdefault(binding.var, []).append(read)
+            del parts[read]
+        sizes[binding.var] = 1 + parts.total()
     return cut
+
+
+def _is_fused(module: IRModule, value: relax.Expr) -> bool:
+    """Whether a kernel that reads what ``value`` makes may compute it itself."""
+    return operator_name(value) == "relax.call_tir" and _pattern(module, value) <= INJECTIVE_PATTERN
+
+
+def _loads(kernel: tirx.PrimFunc) -> list[int]:
+    """How often one element of a kernel's result reads each of its operands, at least once."""
+    found: list[TensorLoad] = []
+    tvm_ffi.structural_walk(kernel.body, (TensorLoad, found.append))
+    return [max(1, sum(load.source.same_as(param) for load in found)) for param in kernel.params[:-1]]
+
+
+def _rounds(binding: relax.VarBinding) -> bool:
+    """Whether a call casts floats to floats."""
+    kinds = [str(each.ty.dtype) for each in (*binding.value.args[1].fields, binding.var)]
+    return binding.value.args[0].name_hint.startswith("cast") and all("float" in kind for kind in kinds)
 
 
 def _cost(call: relax.Call) -> int:

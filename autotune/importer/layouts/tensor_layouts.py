@@ -149,6 +149,7 @@ class TensorLayouts(ABC):
         kernels: a kernel of the old program → the same in the new one.
         functions: a kernel of the old program → what it is.
         consumers: variable of the old program → the calls that read it.
+        bound: call of the old program → the variable that it makes.
         made_by: variable of the old program → the call that makes it.
         current: the variable being rebuilt.
     """
@@ -171,6 +172,7 @@ class TensorLayouts(ABC):
         self.values: dict[relax.Var, Value | relax.Expr] = {}
         self.constants: dict[relax.Var, Array] = {}
         self.consumers: dict[relax.Var, list[relax.Call]] = {}
+        self.bound: dict[relax.Call, relax.Var] = {}
         self.made_by: dict[relax.Var, relax.Call] = {}
         self.current: relax.Var | None = None
         self.kernels: dict[GlobalVar, GlobalVar] = {}

@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
+from tvm.ir.op import register_op_attr
+from tvm.tirx.op import register_intrin_lowering
 
 EXP_LOW, EXP_HIGH = -87.33654475055310, 88.72283905206835  # logarithms of the least normal number and the largest
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # their sum is ln 2; n·LN2_HIGH is exact
@@ -37,6 +39,12 @@ LOG = (
     -2.4999993993e-1,
     3.3333331174e-1,
 )
+KEPT = "tune.kept"
+"""An operator that returns its operand. TVM's simplifier does not look behind it, as it is not a pure function."""
+
+READS_STATE = 2
+"""``CallEffectKind::kReadState`` of TVM: the least kind that is not pure."""
+
 LARGEST, LEAST_NORMAL = 3.4028234e38, 1.17549435e-38
 DENORMAL_BITS = 23
 """Exponents of denormal numbers below the least normal one."""
@@ -150,7 +158,7 @@ def power(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
         return tirx.Select(tirx.floor(y) == y, tirx.Select(tirx.floor(half) == half, r, odd), broken)
 
     def positive(a: tirx.Expr) -> tirx.Expr:
-        raised = _bind("p", log(a), lambda logarithm: _bind("z", y * logarithm, exp))
+        raised = _bind("p", _kept(log(a)), lambda logarithm: _bind("z", y * logarithm, exp))
         return _bind("r", tirx.Select(a == _float(1), _float(1), raised), lambda r: signed(a, r))
 
     return tirx.Select(y == _float(0), _float(1), _bind("a", size, positive))
@@ -206,6 +214,26 @@ def _odd_rational(x: tirx.Expr, limit: float, over: Sequence[float], under: Sequ
         return _bind("s", y * y, lambda square: y * _horner(square, over) / _horner(square, under))
 
     return _bind("y", _inside(x, limit), rational)
+
+
+def _kept(x: tirx.Expr) -> tirx.Expr:
+    """Hide ``x`` from TVM's simplifier; the call becomes no instruction.
+
+    The simplifier replaces every mention of a bound name by its value. The exp of a log would grow to tens of thousands
+    of terms, and took eight seconds to compile.
+    """
+    return tirx.call_intrin("float32", KEPT, x)
+
+
+def _fenced(call: Call) -> tirx.Expr:
+    """Lower ``KEPT``, after vectorisation, to LLVM's fence for floating point numbers, which emits no code."""
+    return tirx.call_llvm_intrin(call.ty.dtype, "llvm.arithmetic.fence", call.args[0])
+
+
+tvm_ffi.get_global_func("ir.RegisterOp")(KEPT, "the operand as it is")
+register_op_attr(KEPT, "TCallEffectKind", READS_STATE)
+register_op_attr(KEPT, "TVectorizable", True)
+register_intrin_lowering(KEPT, "default", f=_fenced)
 
 
 def _inside(x: tirx.Expr, limit: float) -> tirx.Expr:

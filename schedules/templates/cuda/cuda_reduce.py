@@ -58,7 +58,7 @@ class CudaReduceTemplate(OneAlgorithm[Anchor]):
         ):
             return None
         reducing = [block for block in blocks if extents(block, REDUCE)]
-        if not reducing:
+        if not reducing or not all(_has_end(blocks, number) for number in range(len(blocks))):
             return None
         longest = max(reducing, key=lambda block: math.prod((*extents(block, SPATIAL), *extents(block, REDUCE))))
         spatial, reduction = extents(longest, SPATIAL), extents(longest, REDUCE)
@@ -113,6 +113,16 @@ class CudaReduceTemplate(OneAlgorithm[Anchor]):
             else:
                 block = sch.get_sblock(stage)
                 _share(sch, block, sch.cache_write(block, 0, "local"), config)
+
+
+def _has_end(blocks: Sequence[s_tir.SBlock], number: int) -> bool:
+    """Whether a kernel can end with the stage ``number``: several sums at once need a stage that reads them one by one.
+
+    A stage that makes two results cannot be copied from registers to memory by a schedule.
+    """
+    block, after = blocks[number], blocks[number + 1 : number + 2]
+    sizes = [math.prod(extents(each, SPATIAL)) for each in (block, *after)]
+    return len(block.writes) == 1 or (len(set(sizes)) == 1 and any(not extents(each, REDUCE) for each in after))
 
 
 def _ends_with(sch: s_tir.Schedule, stage: str, after: str, config: Config) -> bool:

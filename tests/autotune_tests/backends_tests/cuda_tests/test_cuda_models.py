@@ -66,6 +66,12 @@ def test_lanes_are_refused(tmp_path, capsys):
     assert "a CUDA artifact runs on its device alone" in capsys.readouterr().err
 
 
+def test_a_model_of_bfloat16_multiplies_on_tensor_cores(tmp_path):
+    found = row("islands", "sm_90", tmp_path)
+    assert found.passed, str(found)
+    assert found.tensor >= 0.3
+
+
 def test_wrong_rows_do_not_pass():
     good = Row("m", "sm_90", 3, 0, 4, ("sm_90",), 0, 32, 3)
     assert good.passed

@@ -120,3 +120,17 @@ def test_other_errors_are_the_candidates(device, monkeypatch):
     (told,) = device.time("right", reference=reference).runs
     assert told.error == "wrong_result"
     assert "cuStreamSynchronize failed" in told.message
+
+
+def test_kernels_of_bfloat16_are_checked_and_timed(device, monkeypatch):
+    x = te.placeholder(SHAPE, "bfloat16", name="x")
+    y = te.compute(SHAPE, lambda i, j: (x[i, j].astype("float32") * 3.0).astype("bfloat16"), name="y")
+    device.kernels["right"] = tvm.compile(tvm.IRModule({"main": from_te(x, y)}), target="llvm")["main"]
+    task = Task("00fe", "scale", "cuda_map", "scale", (SHAPE, SHAPE), ("bfloat16", "bfloat16"), (), 128, 512)
+    output = str(device.folder / "short.npy")
+    told = device.bench.reference(ReferenceJob(task, "right", output, FixedCount(3), 0, timeout_s=10.0))
+    assert told.runs[0].latencies_s == (0.25e-3,) * 3
+    reference = Reference(output, told.positive)
+    job = TimeJob(task, ("right",), (BASELINE,), "", reference, FixedCount(3), None, None, 0, timeout_s=10.0)
+    (timed,) = device.bench.time(job).runs
+    assert (timed.error, len(timed.latencies_s)) == (None, 3)

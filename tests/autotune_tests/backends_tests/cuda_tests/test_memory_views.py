@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import te
 
-from autotune.backends.cuda.memory_views import View
+from autotune.backends.cuda.memory_views import View, copied
 from autotune.host.machine import host_target
 from autotune.measure.output_check import aligned
 from schedules.lower import BASELINE, lower, tvm_target
@@ -39,3 +39,18 @@ def test_kernels_take_it() -> None:
     read, written = (View(arena.data_ptr() + at, (16,), "float32", tvm.cpu(0)) for at in (0, 64))
     kernel(read.tensor, written.tensor)
     assert arena.numpy().tolist() == [0.0] * 16 + [1.0] * 16 + [0.0] * 32
+
+
+def test_kernels_of_short_floats_take_words() -> None:
+    """Weights and inputs of measured kernels are words; a kernel refuses tensors of them."""
+    x = te.placeholder((16,), "bfloat16", name="x")
+    twice = te.compute((16,), lambda i: (x[i].astype("float32") * 2.0).astype("bfloat16"), name="y")
+    kernel = tvm.compile(from_te(x, twice), target="llvm")["main"]
+    words = np.arange(16, dtype=np.float32).astype("bfloat16").view(np.uint16)
+    plain = tvm.runtime.tensor(words)
+    output = copied(np.zeros(16, np.uint16), "bfloat16", tvm.cpu(0))
+    with pytest.raises(TypeError, match="expected bfloat16"):
+        kernel(plain, output)
+    for given in (copied(words, "bfloat16", tvm.cpu(0)), plain._create_view((16,), "bfloat16")):
+        kernel(given, output)
+        assert output.numpy().astype(np.float32).tolist() == [2.0 * number for number in range(16)]

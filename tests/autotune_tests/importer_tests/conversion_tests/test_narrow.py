@@ -29,9 +29,27 @@ def test_every_operation_rounds_once():
     assert model.graph.input[0].type.tensor_type.elem_type == TensorProto.BFLOAT16
 
 
-def test_a_device_that_multiplies_halves_gets_them():
+def test_fp16_is_cast_for_every_operator():
     assert [n.op_type for n in made(["Add"], TensorProto.FLOAT16)[1].graph.node] == ["Cast", "Cast", "Add", "Cast"]
-    assert [n.op_type for n in made(["Add"], TensorProto.FLOAT16, half_native=True)[1].graph.node] == ["Add"]
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_a_device_that_stores_halves_keeps_their_types(dtype):
+    _, found = made(["Add", "Softmax"], dtype, half_native=True)
+    assert [node.op_type for node in found.graph.node] == ["Cast", "Cast", "Add", "Cast", "Softmax"]
+    assert {node.attribute[0].i for node in found.graph.node if node.op_type == "Cast"} == {TensorProto.FLOAT, dtype}
+    assert found.graph.input[0].type.tensor_type.elem_type == dtype
+
+
+@pytest.mark.parametrize("half_native", [False, True])
+def test_a_cast_is_one_step_where_no_step_is_missing(half_native):
+    kinds = (TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.BFLOAT16, TensorProto.INT32)
+    nodes = [helper.make_node("Cast", [f"v{i}"], [f"v{i + 1}"], f"n{i}", to=kinds[i + 1]) for i in range(3)]
+    model = model_of(nodes, [value("v0", (2,), kinds[0])], [], opset=21)
+    model.graph.output.append(value("v3", (2,), kinds[3]))
+    infer_shapes(model, "m")
+    found = [node.op_type for node in encoded(model, half_native).graph.node]
+    assert found == (["Cast"] * 4 if half_native else ["Decode", "Encode", "Decode", "Cast"])
 
 
 def test_models_of_usual_types_are_left_alone():

@@ -1,7 +1,7 @@
 """Random graphs full of what fusions look for: scales, shifts, products and moves, with neighbours that forbid most.
 
 Values are read by any number of nodes, bodies and outputs; constants lie along any axes, are shared, and are neutral at
-times; optional inputs are left out; data is fp32, fp16 or fp64.
+times; optional inputs are left out; data is fp32, fp16, bf16 or fp64.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from autotune.host.dtypes import numpy_type
+
 Array = np.ndarray[Any, Any]
 
 KINDS = {
     TensorProto.FLOAT: np.float32,
     TensorProto.FLOAT16: np.float16,
+    TensorProto.BFLOAT16: numpy_type("bfloat16"),
     TensorProto.DOUBLE: np.float64,
 }
 
@@ -319,4 +322,5 @@ class Fusible:
         count = len(self.inputs)
         constants = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]
         graph = helper.make_graph(self.nodes, "fusible", values[:count], values[count:], constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        opset = 22 if self.kind == TensorProto.BFLOAT16 else 18  # the first whose convolutions take it
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from autotune.host.dtypes import numpy_type
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
 from autotune.importer.fusion import fusion_graph
 from autotune.importer.fusion.fusion_graph import fuse
@@ -16,15 +17,19 @@ from autotune.importer.fusion.scales import split_batch_norms
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.program import simplify
 from autotune.importer.rewriting.registry import ENTRIES, Role
+from autotune.validation.arithmetic.bfloat16_models import has_bfloat16, in_fp32
 from tests.autotune_tests.importer_tests.fusion_tests.fusible import KINDS, Fusible
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
-DIGITS = {TensorProto.FLOAT: 1e-4, TensorProto.FLOAT16: 2e-2, TensorProto.DOUBLE: 1e-9}
+DIGITS = {TensorProto.FLOAT: 1e-4, TensorProto.FLOAT16: 2e-2, TensorProto.BFLOAT16: 2e-2, TensorProto.DOUBLE: 1e-9}
+"""Graphs of bf16 run in fp32, so that only what a fusion rounds differs."""
+RUN_AS = {TensorProto.BFLOAT16: TensorProto.FLOAT}
 GRAPHS = 60
 """Graphs of each element type."""
 
 
 def session(model):
+    model = in_fp32(model, rounded=False) if has_bfloat16(model) else model
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -34,12 +39,12 @@ def session(model):
 
 def feeds(model, seed):
     rng = np.random.default_rng(seed)
-    return {
-        each.name: rng.uniform(-1, 1, [dim.dim_value for dim in each.type.tensor_type.shape.dim]).astype(
-            helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
-        )
-        for each in model.graph.input
-    }
+    found = {}
+    for each in model.graph.input:
+        tensor = each.type.tensor_type
+        kind = helper.tensor_dtype_to_np_dtype(RUN_AS.get(tensor.elem_type, tensor.elem_type))
+        found[each.name] = rng.uniform(-1, 1, [dim.dim_value for dim in tensor.shape.dim]).astype(kind)
+    return found
 
 
 def agree(model, fused, seed, digits):
@@ -255,6 +260,22 @@ def test_a_batch_norm_takes_in_the_scale_and_shift_behind_it():
     np.testing.assert_allclose(made[product.input[1]], factor * weights["c"].reshape(-1), rtol=1e-6)
     shift = (weights["bias"] - weights["mean"] * factor) * weights["c"].reshape(-1) + 3
     np.testing.assert_allclose(made[total.input[1]], shift, rtol=1e-5)
+
+
+def test_weights_of_bfloat16_take_in_no_batch_norm():
+    """They would be rounded again; the norm becomes a product and a sum in fp32 behind the convolution."""
+    kind = numpy_type("bfloat16")
+    parameters = {name: np.linspace(1, 2, 4).astype(kind) for name in ("scale", "bias", "mean", "var")}
+    nodes = [CONV, helper.make_node("BatchNormalization", ["c", *parameters], ["y"], "norm")]
+    shape, short = (1, 4, 4, 4), TensorProto.BFLOAT16
+    weights = {"w": draw(4, 4, 1, 1).astype(kind), **parameters}
+    model = model_of(nodes, [value("x", shape, short)], [], weights, opset=22)
+    model.graph.output.append(value("y", shape, short))
+    fused = fused_model(model)
+    assert [node.op_type for node in fused.graph.node] == ["Conv", "Cast", "Mul", "Add", "Cast"]
+    types = {tensor.name: tensor.data_type for tensor in fused.graph.initializer}
+    assert [types[fused.graph.node[at].input[1]] for at in (0, 2, 3)] == [short, TensorProto.FLOAT, TensorProto.FLOAT]
+    agree(model, fused, 0, 2.0**-7)
 
 
 def test_a_batch_norm_may_read_an_output_of_the_model():

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from tvm import relax
 
 from autotune.backends.cpu.cpu_build import build_artifact
+from autotune.host.dtypes import rounded
 from autotune.importer.conversion.operator_catalog import import_graph
-from autotune.importer.layouts.precision import assign_types, products
+from autotune.importer.layouts.precision import assign_types, products, read_as_stored
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from autotune.options import FP32, Precision
@@ -47,6 +49,45 @@ def test_only_the_chosen_products_read_bf16():
 def test_fp32_leaves_the_program_as_it_is():
     module = import_graph(simplify(load_model(cached("tiny_cnn"), {})))
     assert assign_types(module, FP32) is module
+
+
+def stored(*steps, weight="bfloat16"):
+    """A module whose product reads x and w, both cast to fp32, with ``steps`` between x's cast and the product."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 8), "bfloat16"))
+    with builder.function("main", [x], attrs={"num_input": 1}):
+        with builder.dataflow():
+            value = builder.emit(relax.op.astype(x, "float32"))
+            for step in steps:
+                value = builder.emit(step(value))
+            array = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+            made = relax.op.matmul(value, relax.const(rounded(array, weight)))
+            result = builder.emit_output(relax.op.astype(builder.emit(made), "bfloat16"))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def test_products_read_what_was_cast_to_fp32():
+    made = read_as_stored(stored(lambda x: relax.op.reshape(x, (8, 4)), lambda x: relax.op.permute_dims(x, (1, 0))))
+    (found,) = calls(made, "matmul")
+    assert [str(arg.ty.dtype) for arg in (*found.args, found)] == ["bfloat16", "bfloat16", "float32"]
+    assert {str(call.ty.dtype) for call in calls(made, "permute_dims")} == {"bfloat16"}
+    assert products(made) == []
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        stored(lambda x: relax.op.tanh(x)),
+        stored(lambda x: relax.op.add(x, x)),
+        stored(weight="float32"),
+        stored(weight="float16"),
+    ],
+    ids=["computed", "added", "long weight", "other type"],
+)
+def test_products_of_other_numbers_read_fp32(module):
+    assert read_as_stored(module) is module
+    assert len(products(module)) == 1
 
 
 def test_a_product_that_is_not_there_is_named():

@@ -1,7 +1,7 @@
 """Products of two activations without materialised transposes."""
 
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
@@ -36,6 +36,17 @@ def test_rows_may_be_the_last_axis_of_the_result():
     nodes = [("MatMul", ["a", "b"], "p", {}), ("Transpose", ["p"], "y", {"perm": [0, 3, 1, 2]})]
     found = assigned(nodes, {"a": (1, 2, 3, 4), "b": (1, 2, 4, 5)}, (1, 5, 2, 3))
     assert sum(found.values()) == 1
+
+
+def test_a_cast_between_product_and_transpose_hides_nothing():
+    nodes = [
+        ("MatMul", ["a", "b"], "p", {}),
+        ("Cast", ["p"], "short", {"to": TensorProto.FLOAT16}),
+        ("Transpose", ["short"], "y", {"perm": [0, 2, 1, 3]}),
+    ]
+    found = assigned(nodes, {"a": (1, 2, 3, 4), "b": (1, 2, 4, 5)}, (1, 3, 2, 5))
+    assert "relax.permute_dims" not in found
+    assert found["relax.astype"] == 1
 
 
 @pytest.mark.parametrize(("left", "right", "made"), [((2, 3, 4), (1, 4, 5), (2, 3, 5)), ((4,), (2, 4, 5), (2, 5))])

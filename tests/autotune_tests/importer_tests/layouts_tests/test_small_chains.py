@@ -1,8 +1,10 @@
 """What is computed of few numbers is not computed again for each of many."""
 
+import itertools
+
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
@@ -11,10 +13,15 @@ CHANNELS = 24
 
 
 def scaled(chain, side, shape=(CHANNELS,)):
-    """x (1, side, side, 24) + c behind a chain of operators on c."""
+    """x (1, side, side, 24) + c behind a chain of operators on c; a number casts to that type."""
     names = ["c", *(f"c{index}" for index in range(1, len(chain))), "made"]
     steps = zip(chain, names[:-1], names[1:], strict=True)
-    nodes = [helper.make_node(kind, [read], [made]) for kind, read, made in steps]
+    nodes = [
+        helper.make_node("Cast", [read], [made], to=kind)
+        if isinstance(kind, int)
+        else helper.make_node(kind, [read], [made])
+        for kind, read, made in steps
+    ]
     nodes.append(helper.make_node("Add", ["x", "made"], ["y"]))
     return model_of(nodes, [value("x", (1, side, side, CHANNELS)), value("c", shape)], ["y"])
 
@@ -35,7 +42,13 @@ def test_a_kernel_of_its_own_where_it_pays(chain, side, count, tmp_path):
     assert len(kernels(scaled(chain, side), tmp_path)) == count
 
 
-@pytest.mark.parametrize(("chain", "count"), [(["Sqrt", "Neg"], 1), (["Sqrt", "Neg", "Abs", "Floor"], 2)])
+ROUNDED = (TensorProto.FLOAT16, TensorProto.FLOAT)
+
+
+@pytest.mark.parametrize(
+    ("chain", "count"),
+    [(["Sqrt", "Neg"], 1), (["Sqrt", *ROUNDED, "Neg", *ROUNDED], 1), (["Sqrt", "Neg", "Abs", "Floor"], 2)],
+)
 def test_one_number_of_a_row_stays_with_it_while_the_chain_is_short(chain, count, tmp_path):
     assert len(kernels(scaled(chain, 56, shape=(1, 56, 56, 1)), tmp_path)) == count
 
@@ -52,3 +65,16 @@ def test_a_result_of_the_model_may_be_small_and_read_by_many(tmp_path):
     model.graph.output.append(value("made", (CHANNELS,)))
     x, c = np.ones((1, 28, 28, CHANNELS), np.float32), np.full(CHANNELS, 4, np.float32)
     assert close(*run(model, tmp_path, {"x": x, "c": c}))
+
+
+@pytest.mark.parametrize(("count", "largest"), [(2, 1), (3, 2), (8, 4)])
+def test_chains_that_read_their_operands_often_are_divided(count, largest, tmp_path):
+    """Mish reads its operand many times: inlined into each other, eight of them would have millions of operators."""
+    names = ["x", *(f"v{index}" for index in range(1, count)), "y"]
+    nodes = [helper.make_node("Mish", [read], [made]) for read, made in itertools.pairwise(names)]
+    model = model_of(nodes, [value("x", (4, 16))], ["y"], opset=18)
+    program = imported(model, tmp_path)
+    assert len(program.tasks) <= 2
+    assert sum(task.weight for task in program.tasks) == largest
+    feed = {"x": np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)}
+    assert close(*run(model, tmp_path, feed))

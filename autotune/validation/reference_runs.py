@@ -7,6 +7,7 @@ model's own inaccuracy is found by running it in other ways that are as right, s
 from __future__ import annotations
 
 import importlib.util
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -66,8 +67,15 @@ BFLOAT16 = numpy_type("bfloat16")
 EDGES_S = 2.0
 """Seconds of one run of the reference above which edge inputs are left out. Heuristic, not measured."""
 
+LOOPS_S = 60.0
+"""Seconds after which a run of a model with loops is ended. Heuristic, not measured."""
+
 NOISES = 2
 """Runs with noise of a model that quantises. Heuristic, not measured."""
+
+
+class UnendedError(ModelError):
+    """A run of the reference that was ended because it took too long."""
 
 
 def reference_outputs(model: Model, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
@@ -122,6 +130,8 @@ def _answer(model: Model, feeds: Sequence[Arrays]) -> Answer:
             began = time.perf_counter()
             outputs = [run(feed) for feed in feeds]
             return Answer(name, run, outputs, time.perf_counter() - began)
+        except UnendedError:
+            raise  # ONNX's evaluator would not end either
         except ModelError as error:
             refusal = refusal or error
     assert refusal is not None
@@ -342,6 +352,7 @@ class Session:
     def __init__(self, model: Model, optimised: bool) -> None:
         self._model, self._short = _in_fp32(model if isinstance(model, LightModel) else light(model), not optimised)
         self._one_thread = not optimised
+        self._has_loops = any(node.op_type in ("Loop", "Scan") for node in walk_nodes(self._model.proto.graph.node))
         ways = [(optimised, True)] if not any(_is_block_wise(node) for node in self._model.proto.graph.node) else []
         ways += [(optimised, False)] if optimised and VNNI & read_host().flags else []
         self._ways = [*ways, (False, False)]
@@ -365,13 +376,39 @@ class Session:
     def _run(self, feed: Arrays) -> list[NDArray[Any]]:
         try:
             with third_party():
-                made = self._session.run(None, {name: _as_fp32(array) for name, array in feed.items()})
-                return [array.astype(BFLOAT16) if at in self._short else array for at, array in enumerate(made)]
+                outputs = self._ended({name: _as_fp32(array) for name, array in feed.items()})
+                return [array.astype(BFLOAT16) if at in self._short else array for at, array in enumerate(outputs)]
         except ThirdPartyError:
             if self._number + 1 == len(self._ways):
                 raise
         self._open(self._number + 1)
         return self._run(feed)
+
+    def _ended(self, feed: Arrays) -> list[NDArray[Any]]:
+        """The outputs of a run that ends: random inputs may never meet the condition of a loop.
+
+        Raises:
+            UnendedError: if a model with loops takes longer than ``LOOPS_S``.
+        """
+        if not self._has_loops:
+            return list(self._session.run(None, feed))
+        import onnxruntime  # optional: an extra
+
+        options = onnxruntime.RunOptions()
+        timer = threading.Timer(LOOPS_S, setattr, (options, "terminate", True))
+        timer.daemon = True
+        timer.start()
+        try:
+            return list(self._session.run(None, feed, options))
+        except Exception as error:
+            if options.terminate:
+                raise UnendedError(
+                    f"ONNX Runtime did not finish within {LOOPS_S:.0f} s, so outputs cannot be verified: a loop of the "
+                    "model may never end on random inputs"
+                ) from error
+            raise
+        finally:
+            timer.cancel()
 
     def _open(self, number: int) -> None:
         """Open the first way from ``number`` on that opens."""

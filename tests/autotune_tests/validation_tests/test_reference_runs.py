@@ -162,3 +162,23 @@ def test_onnx_s_evaluator_takes_the_place_of_onnx_runtime_where_that_refuses_a_m
     monkeypatch.setattr(reference_runs, "EVALUATED_MULTIPLICATIONS", -1)
     with pytest.raises(ModelError, match="ONNX Runtime does not run the model"):
         reference_outputs(model, feed)
+
+
+def test_a_loop_that_never_ends_is_ended(monkeypatch):
+    """No second way, and no other reference, tries it again."""
+    monkeypatch.setattr(reference_runs, "LOOPS_S", 0.3)
+    monkeypatch.setattr(reference_runs, "_evaluator", lambda _: pytest.fail("the evaluator was asked"))
+    endless = parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["": 17]>
+        endless (float[1] data) => (float[1] y)
+        {
+            most = Constant <value = int64 {9223372036854775807}> ()
+            go = Constant <value = bool {1}> ()
+            y = Loop (most, go, data) <body = step (int64 i, bool c, float[1] s) => (bool d, float[1] t)
+                { d = Identity (c) t = Neg (s) }>
+        }
+        """
+    )
+    with pytest.raises(ModelError, match="never end on random inputs"):
+        reference_outputs(inferred(endless), {"data": np.zeros(1, np.float32)})

@@ -233,6 +233,7 @@ def _fenced(call: Call) -> tirx.Expr:
 tvm_ffi.get_global_func("ir.RegisterOp")(KEPT, "the operand as it is")
 register_op_attr(KEPT, "TCallEffectKind", READS_STATE)
 register_op_attr(KEPT, "TVectorizable", True)
+register_op_attr(KEPT, "TScriptPrinterName", KEPT)
 register_intrin_lowering(KEPT, "default", f=_fenced)
 
 

@@ -104,6 +104,18 @@ def test_a_negative_base_with_a_broken_exponent_is_no_number() -> None:
     np.testing.assert_allclose(out.numpy(), [math.nan, math.nan, 0, 8], rtol=1e-6)
 
 
+def test_a_power_stays_a_vector() -> None:
+    """What hides its logarithm from the simplifier is no instruction, and no reason to compute lane by lane."""
+    x, y = te.placeholder((64,), name="x"), te.placeholder((64,), name="y")
+    sch = s_tir.Schedule(vector_math(from_te(x, y, te.compute((64,), lambda i: te.power(x[i], y[i]), name="z"))))
+    _, lane = sch.split(sch.get_loops(sch.get_sblock("z"))[0], [None, 16])
+    sch.vectorize(lane)
+    target = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512")
+    text = str(compiled(sch.mod["main"], "main", tvm_target(target)).mod.inspect_source("asm"))
+    assert len(re.findall(r"vfmadd\d+ps.*zmm", text)) > 10
+    assert not re.search(r"vfmadd\d+ss|powf", text)
+
+
 def test_calls_inside_calls_are_replaced() -> None:
     x = te.placeholder((8,), name="x")
     func = from_te(x, te.compute((8,), lambda i: te.exp(te.tanh(te.exp(x[i]))), name="y"))

@@ -18,6 +18,8 @@ FOLDER = ROOT / "build" / "models"
 PAGE = ROOT / "docs" / "benchmarks.md"
 MODELS = ["resnet50", "squeezenet", "inception_v1", "vgg19", "shufflenet", "encoder", "mlp", "qdq_cnn"]
 """Those of the page."""
+FIRST = "Zen 4"
+"""The first section of the page with a table, which README shows."""
 BUDGET = "45s"
 """The budget of each run where none is named: two runs of all models and their comparison take half an hour."""
 TUNE = [sys.executable, "-c", "import sys; from autotune.cli.main import main; sys.exit(main())"]
@@ -49,9 +51,11 @@ def tuned_run(onnx: Path, out: Path, budget: str, *options: str) -> dict[str, ob
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m research", description=__doc__)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL[:BUDGET]")
-    parser.add_argument("--section", default="Zen 4", help="heading of docs/benchmarks.md whose table is replaced")
+    parser.add_argument("--section", default=FIRST, help="heading of docs/benchmarks.md whose table is replaced")
     arguments = parser.parse_args()
-    command = "make bench" if arguments.models == MODELS else f'make bench BENCH="{" ".join(arguments.models)}"'
+    words = [] if arguments.section == FIRST else [f"--section '{arguments.section}'"]
+    words += [] if arguments.models == MODELS else arguments.models
+    command = f'make bench BENCH="{" ".join(words)}"' if words else "make bench"
     rows = []
     for item in arguments.models:
         model, _, budget = item.partition(":")

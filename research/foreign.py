@@ -32,7 +32,7 @@ Posteriors = Mapping[str, TemplatePosterior]
 
 
 def foreign(isa: str, machines: Sequence[str]) -> dict[str, TemplatePosterior]:
-    """What some machines share, by template; layers of ``isa`` are left out.
+    """Return the posterior that some machines share, by template, without layers of ``isa``.
 
     Args:
         machines: names of files; those joined by ``+`` count as one machine.

@@ -168,7 +168,7 @@ def _within(edges: Sequence[Sequence[int]], begin: int, end: int) -> list[list[i
 
 
 def worth_cutting(cores: Roofline | None, devices: Sequence[Roofline], link: Link) -> Share:
-    """By the rooflines of the lanes, which operators to cut between two of them, and the share of the first part.
+    """Return a function that decides which operators are cut between two lanes, and the share of the first part.
 
     Both parts should end together. What a cut saves is taken from the bounds of the two lanes alone, with the copy of
     the input to a device, and of its part of the output back; between two devices both go through the host.

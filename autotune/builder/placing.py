@@ -24,6 +24,7 @@ from autotune.graph.placement import Placement, Problem
 from autotune.graph.placers import PROMISING, corrected, correction
 from autotune.graph.simulation import simulate
 from autotune.graph.steps import Piece, Steps, arrange
+from schedules.vocabulary.errors import ModelError
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +176,7 @@ def fastest(source: Source[M]) -> Fastest[M]:
 
     Raises:
         MissingRecordError: if a cost or a timing is missing and may not be measured.
+        ModelError: if the model fits nowhere.
     """
     one_lane = list(source.one_lane())
     settled = source.settled(placements_of(source.cuts()))
@@ -183,10 +185,12 @@ def fastest(source: Source[M]) -> Fastest[M]:
         Candidate(f"placed, {number}", source.make(number, each), each) for number, each in enumerate(placements, 1)
     ]
     candidates = [*one_lane, *placed]
+    if not candidates:
+        raise ModelError("no device has memory for the model; name the CPU next to the devices, or raise their limits")
     every = list(zip(candidates, source.seconds(candidates), strict=True))
     alone = min(every[: len(one_lane)], key=_seconds, default=None)
     best = min(every[len(one_lane) :], key=_seconds, default=alone)
-    assert best is not None  # there is always a way to run a model
+    assert best is not None
     if best is not alone and (alone is None or best[1] <= alone[1] * (1.0 + PROMISING)):
         best = _Correction(source, best, len(placements) + 1, alone is None).run()
         every += [best] if best[0] not in candidates else []

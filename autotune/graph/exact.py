@@ -64,8 +64,9 @@ def exact(problem: Problem, most_nodes: int = MOST_NODES) -> Exact:
         problem: of one subgraph at least.
         most_nodes: look at no more partial placements; the gap is then what is left unproven.
     """
-    searched = len(problem.lanes) <= MOST_LANES
-    lanes_tried = range(len(problem.lanes)) if searched else _different(problem)
+    usable = sorted({lane for subgraph in range(problem.count) for _, lane in problem.choices(subgraph)})
+    searched = len(usable) <= MOST_LANES
+    lanes_tried = usable if searched else _different(problem)
     everyone = set(range(problem.count))
     meets = [s for s in sorted(everyone) if everyone - {s} == _reached(s, problem.needs) | _reached(s, problem.readers)]
     per_section = max(LEAST_NODES, most_nodes // (1 + len(meets))) if searched else 0

@@ -90,10 +90,12 @@ def _cores_and_devices(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
     matches = [pattern.fullmatch(part) for part in parts]
     count = next((number for number, match in enumerate(matches) if match is not None), len(parts))
     cores, found = ",".join(parts[:count]), list[tuple[str, int]]()
+    if "" in parts[:count] and count < len(parts):
+        raise UsageError(f"--lanes {text}: has an empty part; give cpu,cuda:0, or cuda:0,cuda:1 without the CPU")
     for match in matches[count:]:
         if match is None:
             raise UsageError(
-                f"--lanes {text}: not understood; give a device as cpu,cuda:0 or cpu,cuda:0=4GB, behind the cores"
+                f"--lanes {text}: not understood; give a device as cpu,cuda:0 or cpu,cuda:0=4GB, after the cores"
             )
         kind, number, amount, unit = match.groups()
         device, limit = f"{kind}:{int(number or 0)}", int(float(amount) * BYTE_UNITS[unit]) if amount else 0
@@ -105,7 +107,7 @@ def _cores_and_devices(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
     if len(parts) == len(found) == 1 and found[0][1]:
         raise UsageError(f"--lanes {text}: a device needs the CPU next to it; give cpu,{text.strip()}")
     if len(parts) == len(found) == 1 and not found[0][0].endswith(":0"):
-        raise UsageError(f"--lanes {text}: one device alone is the first; give cpu,{found[0][0]}")
+        raise UsageError(f"--lanes {text}: only cuda:0 can be named alone; give cpu,{found[0][0]}")
     return cores, tuple(found)
 
 

@@ -70,7 +70,7 @@ class RemoteTarget:
 
     Attributes:
         handler: import path of the handler that builds and runs kernels for it; see ``ForkServerProcess``.
-        device: how the handler finds it: HOST:PORT:KEY of an RPC tracker; empty where there is one only.
+        device: how the handler finds it: ``cuda:1``, or HOST:PORT:KEY of an RPC tracker; empty if there is only one.
         cores: where to pin the target's threads there.
         memory_bytes: its memory.
         slack_s: what a job may take beyond its limit, which the device itself enforces.

@@ -22,7 +22,7 @@ class Settings:
         seed: of the inputs.
         lowering: the module that applies configs to programs; ``schedules.lower``, but for tests.
         directory: where libraries, programs, references and the workers' logs lie.
-        device: the RPC device to run on, as HOST:PORT:KEY of its tracker; empty for this machine.
+        device: what runs the kernels: ``cuda:1``, or HOST:PORT:KEY of an RPC tracker; empty for this machine.
         cache: folder of code that was compiled before; empty to compile everything.
     """
 

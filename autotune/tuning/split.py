@@ -125,7 +125,7 @@ def _tuned_part(measurers: Measurers, job: PartJob, observe: Observer, interrupt
     except ModelError as error:
         if not job.optional:
             raise
-        logger.warning("%s stays on the CPU: %s", job.model.stem, error)
+        logger.warning("%s is not built for %s: %s", job.model.stem, job.target and job.target.fingerprint, error)
         return None
 
 

@@ -67,8 +67,8 @@ BFLOAT16 = numpy_type("bfloat16")
 EDGES_S = 2.0
 """Seconds of one run of the reference above which edge inputs are left out. Heuristic, not measured."""
 
-LOOPS_S = 60.0
-"""Seconds after which a run of a model with loops is ended. Heuristic, not measured."""
+LOOPS_S, SLOW_LOOPS_S = 60.0, 600.0
+"""Seconds after which a run of a model with loops is ended, with and without the optimiser. Heuristic, not measured."""
 
 NOISES = 2
 """Runs with noise of a model that quantises. Heuristic, not measured."""
@@ -97,7 +97,7 @@ def reference_samples(model: Model, feeds: Sequence[Arrays]) -> tuple[str, list[
     return answer.name, answer.outputs
 
 
-Run = Callable[[Arrays], list[NDArray[Any]]]
+RunReference = Callable[[Arrays], list[NDArray[Any]]]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Answer:
     """
 
     name: str
-    run: Run
+    run: RunReference
     outputs: list[list[NDArray[Any]]]
     seconds: float
 
@@ -138,7 +138,7 @@ def _answer(model: Model, feeds: Sequence[Arrays]) -> Answer:
     raise refusal
 
 
-def _runtime(model: Model) -> tuple[str, Run]:
+def _runtime(model: Model) -> tuple[str, RunReference]:
     """ONNX Runtime.
 
     Raises:
@@ -156,7 +156,7 @@ def _runtime(model: Model) -> tuple[str, Run]:
     return f"{RUNTIME} {onnxruntime.__version__}", run
 
 
-def _evaluator(model: Model) -> tuple[str, Run]:
+def _evaluator(model: Model) -> tuple[str, RunReference]:
     """ONNX's own evaluator.
 
     Raises:
@@ -164,11 +164,13 @@ def _evaluator(model: Model) -> tuple[str, Run]:
     """
     from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
 
+    from autotune.validation.arithmetic.evaluator_operators import LRN
+
     whole_model = model.whole() if isinstance(model, LightModel) else model
     if _has_runtime() and multiplications(whole_model) > EVALUATED_MULTIPLICATIONS:
         raise ModelError("the model is large, so ONNX's evaluator does not run it")
     with _refusing("ONNX's evaluator"):
-        evaluator = ReferenceEvaluator(whole_model)
+        evaluator = ReferenceEvaluator(whole_model, new_ops=[LRN])
 
     def run(feed: Arrays) -> list[NDArray[Any]]:
         with _refusing("ONNX's evaluator"), np.errstate(all="ignore"):
@@ -297,12 +299,12 @@ class Reference:
                 with third_party():
                     session = Session(model, optimised=False)
                     outputs += [session.run(each) for each in feeds]
-            except ThirdPartyError as error:
+            except (ThirdPartyError, UnendedError) as error:
                 raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
         return outputs
 
 
-def _edges(run: Run, feed: Arrays) -> Iterator[Edge]:
+def _edges(run: RunReference, feed: Arrays) -> Iterator[Edge]:
     for words, changed in edge_feeds(feed):
         with suppress(ModelError):
             yield Edge(words, changed, run(changed))
@@ -351,8 +353,8 @@ class Session:
 
     def __init__(self, model: Model, optimised: bool) -> None:
         self._model, self._short = _in_fp32(model if isinstance(model, LightModel) else light(model), not optimised)
-        self._one_thread = not optimised
-        self._has_loops = any(node.op_type in ("Loop", "Scan") for node in walk_nodes(self._model.proto.graph.node))
+        self._one_thread, self._limit_s = not optimised, LOOPS_S if optimised else SLOW_LOOPS_S
+        self._has_loops = any(node.op_type == "Loop" for node in walk_nodes(self._model.proto.graph.node))
         ways = [(optimised, True)] if not any(_is_block_wise(node) for node in self._model.proto.graph.node) else []
         ways += [(optimised, False)] if optimised and VNNI & read_host().flags else []
         self._ways = [*ways, (False, False)]
@@ -388,14 +390,14 @@ class Session:
         """The outputs of a run that ends: random inputs may never meet the condition of a loop.
 
         Raises:
-            UnendedError: if a model with loops takes longer than ``LOOPS_S``.
+            UnendedError: if a model with loops takes longer than its limit.
         """
         if not self._has_loops:
             return list(self._session.run(None, feed))
         import onnxruntime  # optional: an extra
 
         options = onnxruntime.RunOptions()
-        timer = threading.Timer(LOOPS_S, setattr, (options, "terminate", True))
+        timer = threading.Timer(self._limit_s, setattr, (options, "terminate", True))
         timer.daemon = True
         timer.start()
         try:
@@ -403,8 +405,8 @@ class Session:
         except Exception as error:
             if options.terminate:
                 raise UnendedError(
-                    f"ONNX Runtime did not finish within {LOOPS_S:.0f} s, so outputs cannot be verified: a loop of the "
-                    "model may never end on random inputs"
+                    f"ONNX Runtime did not finish within {self._limit_s:.0f} s, so outputs cannot be verified: "
+                    "a loop of the model may never end on random inputs"
                 ) from error
             raise
         finally:

@@ -102,7 +102,7 @@ def link_lanes(objects: Mapping[int, Mapping[str, Path]], steps: Steps, whole: i
 
     Args:
         objects: threads of a lane → symbol → object file.
-        whole: threads of the lanes that ``library`` is for; the others' libraries lie beside it.
+        whole: threads of the lanes that ``library`` is for; the others' libraries lie next to it.
     """
     calls = iter(steps.calls)
     # Every lane that is named needs its library, even if it runs nothing.

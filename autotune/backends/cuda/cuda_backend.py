@@ -63,7 +63,7 @@ class CudaBackend:
                 "or make a job for another machine with 'tune pack'"
             )
         if options.device:
-            check_present(options.lanes, devices_of(options.lanes) or (DEVICE,))
+            check_present(options.lanes, devices_of(options.lanes))
         check_nvrtc()
 
     def check_program(self, model: str, program: Program) -> None:

@@ -45,11 +45,12 @@ def device_targets(lanes: str, names: Sequence[str]) -> tuple[Target, ...]:
     Raises:
         UsageError: if one is not in this machine.
     """
-    first = device_target(f"--lanes {lanes}")
     ordinals = [ordinal_of(name) for name in names]
     if any(ordinals):
         check_present(lanes, names)
-    return tuple(_target(Driver(ordinal=ordinal)) if ordinal else first for ordinal in ordinals)
+    return tuple(
+        _target(Driver(ordinal=ordinal)) if ordinal else device_target(f"--lanes {lanes}") for ordinal in ordinals
+    )
 
 
 def check_present(lanes: str, names: Sequence[str]) -> None:
@@ -61,7 +62,10 @@ def check_present(lanes: str, names: Sequence[str]) -> None:
     present = present_devices()
     missing = [name for name in names if name not in present]
     if missing:
-        raise UsageError(f"--lanes {lanes}: this machine has no {missing[0]}; it has {', '.join(present) or 'none'}")
+        raise UsageError(
+            f"--lanes {lanes}: this machine has no {missing[0]}, it has {', '.join(present) or 'none'}; name one of "
+            "these, or give --target and --no-device"
+        )
 
 
 def present_devices() -> list[str]:
@@ -75,10 +79,16 @@ def ordinal_of(name: str) -> int:
 
 
 def measuring_device(target: Target) -> str:
-    """Return the device that kernels for ``target`` are measured on: the first that is like it, else the first."""
+    """Return the device that kernels for ``target`` are measured on.
+
+    The first that is the target, else the first of its architecture, else the first.
+    """
     present = present_devices()
-    like = (name for name in present[1:] if _target(Driver(ordinal=ordinal_of(name))) == target)
-    return "cuda:0" if len(present) < 2 or device_target() == target else next(like, "cuda:0")
+    if len(present) < 2:
+        return "cuda:0"
+    own = {name: _target(Driver(ordinal=ordinal_of(name))) for name in present}
+    same = [name for name in present if own[name] == target]
+    return (same or [name for name in present if own[name].arch == target.arch] or present)[0]
 
 
 def _target(driver: Driver) -> Target:

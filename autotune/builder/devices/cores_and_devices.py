@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from autotune.artifact.directory import read_artifact
+from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.plan import DeviceMemory
 from autotune.backends.backend_catalog import backend_of
 from autotune.backends.device_interface import Room
@@ -40,7 +40,7 @@ SHARES = (1.0, 0.75, 0.5, 0.25)
 CPU_ALONE = "CPU alone"
 """Name of the candidate that runs the whole model on the widest lane of cores."""
 
-Lanes = tuple[int, ...]
+LaneNumbers = tuple[int, ...]
 """(n,) lane of every subgraph, the model's inputs and outputs included."""
 
 
@@ -75,7 +75,7 @@ class CoresAndDevices:
         there. So it is taken to have room for some shares of its weights, one after the other; next to the CPU on each
         device alone, and on all of them.
         """
-        if not self.parts:
+        if not self.parts or not self._can_run(range(len(self.lanes)), {}):
             return
         if not self._is_tight:
             yield self._cut(self.parts)
@@ -144,16 +144,16 @@ class CoresAndDevices:
         return tuple(number for number, lane in enumerate(self.lanes) if lane.device)
 
     @property
-    def _choices_of_lanes(self) -> list[Lanes]:
+    def _choices_of_lanes(self) -> list[LaneNumbers]:
         """The cores with each device, and where there are several devices, with all of them."""
         cores, devices = tuple(n for n, lane in enumerate(self.lanes) if not lane.device), self._devices
         return [*((*cores, device) for device in devices), *([(*cores, *devices)] if len(devices) > 1 else [])]
 
     def _held(self, device: int, parts: Sequence[LanePart]) -> dict[str, Held]:
-        """Those of ``parts`` that the device can run."""
+        """Return the subgraphs of ``parts`` that the device can run, by name."""
         known = ((part, self.costs_of(part).alone[device]) for part in parts)
         return {
-            part.name: Held(read_artifact(part.built[device]), seconds)
+            part.name: Held(self._artifact(part.built[device]), seconds)
             for part, seconds in known
             if seconds is not None and device in part.built
         }
@@ -181,9 +181,9 @@ class CoresAndDevices:
         """
         if not self._is_tight:
             return placements
-        known: dict[Lanes, PlacedModel | None] = {}
+        known: dict[LaneNumbers, PlacedModel | None] = {}
 
-        def seconds(lanes: Lanes) -> float:
+        def seconds(lanes: LaneNumbers) -> float:
             if lanes not in known:
                 known[lanes] = self._settled(self.parts, lanes)
             placed = known[lanes]
@@ -202,7 +202,7 @@ class CoresAndDevices:
         best = known[min(starts, key=seconds)] if starts else None
         return [] if best is None else [best]
 
-    def _filled(self, able: Mapping[int, Lanes]) -> Lanes:
+    def _filled(self, able: Mapping[int, LaneNumbers]) -> LaneNumbers:
         """Each subgraph on the first device that still has room for all of its weights, else on cores.
 
         Args:
@@ -224,7 +224,7 @@ class CoresAndDevices:
         """Implement ``Source.fits``."""
         return not self._is_tight or self._settled(self.parts, placed.placement.lanes) is not None
 
-    def _settled(self, parts: Sequence[LanePart], lanes: Lanes) -> PlacedModel | None:
+    def _settled(self, parts: Sequence[LanePart], lanes: LaneNumbers) -> PlacedModel | None:
         """``parts`` on ``lanes``, at what they cost in the devices' memory together; None if they do not fit."""
         try:
             loaded = self._loaded(list(zip(parts, lanes[1:-1], strict=True)))
@@ -239,7 +239,7 @@ class CoresAndDevices:
     def _loaded(
         self, where: Sequence[tuple[LanePart, int]], arenas: Mapping[str, int] | None = None
     ) -> dict[int, Loaded]:
-        """Device → the subgraphs in its memory, of those that run something.
+        """Return what lies in the memory of each device that runs a subgraph.
 
         Args:
             where: subgraphs and their lanes.
@@ -248,7 +248,7 @@ class CoresAndDevices:
         Raises:
             CapacityError: if they do not fit.
         """
-        found: dict[int, Loaded] = {}
+        loaded: dict[int, Loaded] = {}
         for device in self._devices:
             there = [part for part, lane in where if lane == device]
             held = self._held(device, there)
@@ -256,22 +256,37 @@ class CoresAndDevices:
                 raise CapacityError(f"a subgraph cannot run on {self.lanes[device].name}")
             if there:
                 arena = self._between(there) if arenas is None else arenas.get(self.lanes[device].memory, 0)
-                found[device] = self.measured.capacity(device).loaded(held, arena)
-        return found
+                loaded[device] = self.measured.capacity(device).loaded(held, arena)
+        return loaded
 
     def _ends(self, parts: Sequence[LanePart]) -> list[Ends]:
-        """What parts read and write; what is joined in place is as many values as it has parts."""
-        ends = [_ends_of(part) for part in parts]
-        made = {spec.name: spec for each in ends for spec in each.outputs}
+        """Return the inputs and outputs of ``parts``; a joined value counts as its parts."""
+        ends = [self._ends_of(part) for part in parts]
+        specs = {spec.name: spec for own in ends for spec in own.outputs}
 
         def pieces(spec: TensorSpec) -> list[TensorSpec]:
-            return [made[name] for name in self.joins[spec.name]] if spec.name in self.joins else [spec]
+            return [specs[name] for name in self.joins[spec.name]] if spec.name in self.joins else [spec]
 
-        return [replace(each, inputs=tuple(p for spec in each.inputs for p in pieces(spec))) for each in ends]
+        return [replace(own, inputs=tuple(p for spec in own.inputs for p in pieces(spec))) for own in ends]
+
+    def _ends_of(self, part: LanePart) -> Ends:
+        """Return the inputs and outputs of a tuned part."""
+        artifact = self._artifact(next(iter(part.built.values())))
+        return Ends(part.name, artifact.inputs, artifact.outputs)
+
+    def _artifact(self, path: Path) -> Artifact:
+        """Return an artifact, whose weights are hashed when it is read first."""
+        if path not in self._artifacts:
+            self._artifacts[path] = read_artifact(path)
+        return self._artifacts[path]
+
+    @cached_property
+    def _artifacts(self) -> dict[Path, Artifact]:
+        return {}
 
     @property
     def _interface(self) -> Ends:
-        return _ends_of(self.whole)
+        return self._ends_of(self.whole)
 
     @property
     def _alone(self) -> dict[str, int]:
@@ -283,7 +298,7 @@ class CoresAndDevices:
 
     def one_lane(self) -> list[Candidate[Path]]:
         """Implement ``Source.one_lane``: on one of several devices that differ in nothing."""
-        found: list[Candidate[Path]] = []
+        candidates: list[Candidate[Path]] = []
         kinds = set[int]()
         for name, lane in self._alone.items():
             if self.measured.like(lane) in kinds:
@@ -291,8 +306,8 @@ class CoresAndDevices:
             path = self._device_alone(lane) if self.lanes[lane].device else self.whole.built[lane]
             if path is not None:
                 kinds.add(self.measured.like(lane))
-                found.append(Candidate(name, path))
-        return found
+                candidates.append(Candidate(name, path))
+        return candidates
 
     def _device_alone(self, device: int) -> Path | None:
         """The artifact of the whole model on a device: its own, where that uses this device and keeps to its limit.
@@ -371,9 +386,3 @@ class CoresAndDevices:
         )
         parts.write(path, placed, memory_of)
         return path
-
-
-def _ends_of(part: LanePart) -> Ends:
-    """Inputs and outputs of a tuned part."""
-    artifact = read_artifact(next(iter(part.built.values())))
-    return Ends(part.name, artifact.inputs, artifact.outputs)

@@ -87,6 +87,10 @@ class LaneCosts:
 
     def of(self, part: LanePart) -> Costs:
         """Return what ``part`` takes on every lane, its copies not counted."""
+        if self.options.device:
+            for lane in part.built:
+                if self.lanes[lane].device:
+                    self.capacity(lane)  # before the part's own weights take memory there
         with ExitStack() as stack:
             opened = {lane: self._opened(stack, part, lane) for lane in range(len(self.lanes))}
             runs = {lane: run for lane, run in opened.items() if run is not None}

@@ -39,7 +39,7 @@ from schedules.target import Target
 from schedules.vocabulary.errors import ModelError
 
 MemoryOf = Callable[[Mapping[str, int]], tuple[DeviceMemory, ...]]
-"""Device → bytes that pass between its subgraphs, to what a placement takes of every device."""
+"""Takes device → bytes that pass between its subgraphs; returns what a placement takes of every device."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class PlacedParts:
         return {"model": file.name, "sha256": sha256(file), **unverified}
 
     def _on_cores(self, threads: int | None) -> list[tuple[LanePart, Target]]:
-        """The subgraphs on lanes of so many cores, None for any number, with the targets of their lanes."""
+        """Return the subgraphs on lanes of ``threads`` cores, None for any number, with the targets of their lanes."""
         placed = ((part, self.lanes[lane], self.targets[lane]) for part, lane in self.where)
         return [(part, target) for part, lane, target in placed if not lane.device and threads in (None, lane.threads)]
 
@@ -129,7 +129,7 @@ class PlacedParts:
         return merge(parts, inputs, outputs, self.joins, problem.direct)
 
     def _program(self, threads: int | None) -> Program:
-        """What is kept of the programs on lanes of so many cores: their kernels, under the whole model's interface."""
+        """Return the kernels of all programs on lanes of ``threads`` cores, under the entire model's interface."""
         programs = [part.imported.for_target(target)[1] for part, target in self._on_cores(threads)]
         return replace(
             programs[0] if programs else self.whole.imported.for_target(self.targets[0])[1],

@@ -18,6 +18,7 @@ from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.onnx_model.tensors import array_of
+from autotune.importer.rewriting.emit import HALVES
 from schedules.vocabulary.errors import ModelError
 
 MOVES = frozenset(
@@ -56,7 +57,6 @@ HALF_NATIVE = frozenset({"AveragePool", "GlobalAveragePool", "LayerNormalization
 """Operators whose kernels on a device read and store 16-bit floats and compute in fp32 (``precision.IN_LONG``,
 ``windows.pool``). A cast before any other operator is fused into its kernel."""
 
-HALVES = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 IMAGE_RANK = 4
 """Axes of the images that kernels of windows read."""
@@ -99,7 +99,7 @@ def _is_half(node: NodeProto, scope: Scope) -> bool:
         return False
     floats = node.input[:1] if node.op_type == "ReduceMean" else node.input
     kinds = {scope.types.get(name) for name in (*floats, *node.output) if name}
-    return len(node.output) == 1 and len(kinds) == 1 and kinds <= HALVES
+    return len(node.output) == 1 and len(kinds) == 1 and kinds <= {*HALVES}
 
 
 def _encoded_node(

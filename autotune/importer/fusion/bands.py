@@ -106,8 +106,10 @@ class _Cut(Step):
         if node.op_type != "Conv" or node.input[1] not in self.scope.tensors:
             return False
         image, result = (self.scope.shapes.get(name, ())[2:] for name in (node.input[0], node.output[0]))
+        if not image or len(image) != len(result) or 0 in (*image, *result):
+            return False
         weight, geometry = self.scope.shapes[node.input[1]][2:], _geometry(node, len(image))
-        if not image or len(image) != len(result) or geometry is None or 0 in (*image, *result):
+        if geometry is None:
             return False
         return any(self._bands(image, result, weight, geometry, axis) for axis in range(len(image)))
 
@@ -116,8 +118,9 @@ class _Cut(Step):
     ) -> list[Band]:
         """The bands along ``axis``; empty if cutting it is not worth it."""
         steps = geometry.strides[axis], geometry.dilations[axis], geometry.before[axis]
-        if not geometry.before[axis] and not geometry.behind[axis]:
-            return []
+        padding = geometry.before[axis] + geometry.behind[axis]
+        if padding / geometry.strides[axis] + 2 < (1 - 1 / WORTH) * result[axis]:
+            return []  # too few positions read it: at most one more on each side than there are strides in it
         bands = bands_of(image[axis], result[axis], weight[axis], *steps)
         work = sum((band.stop - band.start) * (band.last - band.first) for band in bands)
         fewest = min(band.stop - band.start for band in bands) * math.prod(result) // result[axis]
@@ -158,11 +161,11 @@ class _Cut(Step):
 
 def _geometry(node: NodeProto, rank: int) -> _Geometry | None:
     """The geometry of a convolution of ``rank`` axes; None if its padding is not in numbers."""
-    given = attributes_of(node)
-    if given.get("auto_pad", b"NOTSET") != b"NOTSET":
+    attributes = attributes_of(node)
+    if attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
         return None
-    pads = given.get("pads") or [0] * 2 * rank
-    strides, dilations = (tuple(given.get(name) or [1] * rank) for name in ("strides", "dilations"))
+    pads = attributes.get("pads") or [0] * 2 * rank
+    strides, dilations = (tuple(attributes.get(name) or [1] * rank) for name in ("strides", "dilations"))
     if {len(strides), len(dilations), len(pads) / 2} != {rank} or min(pads) < 0:
         return None
     return _Geometry(strides, dilations, tuple(pads[:rank]), tuple(pads[rank:]))

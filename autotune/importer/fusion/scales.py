@@ -17,11 +17,9 @@ from autotune.importer.fusion.fusion_graph import Factor, FusionScope
 from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
-from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.emit import HALVES, Emit, Node
 from autotune.importer.rewriting.registry import fuses
 from autotune.importer.rewriting.step import Step
-
-HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, *HALVES)
 """Element types whose biases are moved, and whose weights are scaled unless they would lose digits."""

@@ -18,7 +18,8 @@ def affine_grid(node: Node, e: Emit) -> list[str] | None:
     """The places of all pixels, x first, times the transposed matrices; ONNX's own function loses a batch of one."""
     sizes = [int(size) for size in node.constant(1, "size")][2:]
     corners = bool(node.attr("align_corners", 0))
-    lines = [np.linspace(-1, 1, n) if corners else (2 * np.arange(n) + 1) / n - 1 for n in sizes]
+    # One pixel between two corners lies at the last one, as ONNX Runtime has it.
+    lines = [np.linspace(-1, 1, n) if corners and n > 1 else (2 * np.arange(n) + 1) / n - 1 + corners for n in sizes]
     places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(sizes)], axis=-1)
     flat = e.const(places.reshape(-1, len(sizes) + 1).astype(node.dtype(0)))
     grid = e.op("MatMul", flat, e.transpose(node.input(0), 0, 2, 1))

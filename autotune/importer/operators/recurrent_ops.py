@@ -16,14 +16,13 @@ from onnx import ModelProto, TensorProto
 from autotune.importer.onnx_model.graph_walk import attributes_of, reads
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
-from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.emit import HALVES, Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites
 
 MOST_STEPS = 2048
 """Steps laid out flat; more would take minutes to compile. Heuristic, not measured."""
 
-SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 LENGTHS = 4
 """Number of the input that is no float: the steps of every sequence."""
@@ -68,7 +67,7 @@ class Direction:
 @rewrites("LSTM", "GRU", "RNN")
 def recurrent(node: Node, e: Emit) -> list[str] | None:
     """Steps laid out flat, both directions joined, in the layout that was asked for."""
-    if node.type(0) in SHORT:
+    if node.type(0) in HALVES:
         return _in_fp32(node, e)
     if in_one_kernel(node):
         if not node.input(LENGTHS):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from autotune.importer.rewriting.emit import FLOAT, INT64, Emit, Node
+from autotune.importer.rewriting.emit import FLOAT, HALVES, INT64, Emit, Node
 from autotune.importer.rewriting.registry import rewrites
 
 Array = NDArray[Any]
@@ -30,7 +30,6 @@ measured."""
 CROPPED = "tf_crop_and_resize"
 """The one way of counting that reads the region of interest."""
 
-SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 SMALL_INTEGERS = (TensorProto.INT8, TensorProto.UINT8)
 
 BY_SCALE = "simple"
@@ -84,10 +83,10 @@ def resize(node: Node, e: Emit) -> list[str] | None:
     elif node.dtype(0).kind in "iu":
         x = _of_integers(node, e, axes, changed, places, mode)
     else:
-        x = e.cast(x, FLOAT) if kind in SHORT else x
+        x = e.cast(x, FLOAT) if kind in HALVES else x
         for axis in changed:
             x = _along(node, e, x, axis, places[axis.index], mode)
-        x = e.cast(x, kind) if kind in SHORT else x
+        x = e.cast(x, kind) if kind in HALVES else x
     rank = len(node.shape(0))
     for axis in changed if where == CROPPED else ():
         mask = (places[axis.index] < 0) | (places[axis.index] > axis.size - 1)
@@ -196,9 +195,7 @@ def _cropped(node: Node, e: Emit, axes: Sequence[_Axis], mode: str) -> str:
     roi = e.cast(node.input(1), FLOAT)
     x = node.input(0) if nearest else e.cast(node.input(0), FLOAT)
     masks = []
-    for axis in _spatial(axes, [axis for axis in axes if not axis.stays]):
-        if axis.index not in chosen:
-            continue
+    for axis in [axis for axis in axes if axis.index in chosen and not (axis.stays and axis.size == 1)][::-1]:
         number, last = chosen.index(axis.index), e.const(Single(axis.size - 1))
         start, end = (e.op("Gather", roi, e.ints(number + side * len(chosen)), axis=0) for side in (0, 1))
         if axis.out == 1:
@@ -317,7 +314,7 @@ def _along(node: Node, e: Emit, x: str, axis: _Axis, places: Array, mode: str, u
         weights /= weights.sum(axis=1, keepdims=True)
     picks = np.clip(picks, 0, axis.size - 1)
     weights = np.floor(weights * unit + 0.5) if unit != 1 else weights
-    short = node.type(0) in (FLOAT, *SHORT)
+    short = node.type(0) in (FLOAT, *HALVES)
     rank, dtype = len(node.shape(0)), np.float32 if short else np.float64
     if taps > FEW_TAPS:
         matrix = np.zeros((axis.size, axis.out))

@@ -25,6 +25,9 @@ KEPT_BYTES = 1 << 12
 
 FLOAT = onnx.TensorProto.FLOAT
 
+HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+"""Floating point numbers of 16 bits. A rewrite of several steps computes them in fp32 and rounds once."""
+
 
 class Node:
     """One node, its attributes as Python values, its inputs with "" for those left out."""
@@ -193,6 +196,20 @@ class Emit:
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """One node with one output; that."""
         return self.ops(kind, *inputs, **attributes)[0]
+
+    def wide(self, index: int) -> str:
+        """The replaced node's input ``index``, in fp32 if it has 16 bits."""
+        x = self.node.input(index)
+        return self.cast(x, FLOAT) if self.node.type(index) in HALVES else x
+
+    def as_input(self, x: str, index: int) -> str:
+        """``x``, computed from ``wide(index)``, in the type of that input."""
+        kind = self.node.type(index)
+        return self.cast(x, kind) if kind in HALVES else x
+
+    def number(self, value: float, index: int) -> str:
+        """A constant scalar of the type of ``wide(index)``."""
+        return self.const(np.array(value, np.float32)) if self.node.type(index) in HALVES else self.like(value, index)
 
     def cast(self, x: str, to: int) -> str:
         """``x`` as another element type."""

@@ -19,7 +19,7 @@ from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import AssemblyText
 from schedules.templates.assembly.vectors import OutOfScope, Vectors
-from schedules.templates.common.vector_math import nearest
+from schedules.templates.common.vector_math import KEPT, nearest
 
 SIZES = {"float32": 4, "int32": 4, "bfloat16": 2, "uint8": 1, "int8": 1}
 """Bytes of a number of each type."""
@@ -223,7 +223,7 @@ class Elements:
 
     def _call(self, call: Call, axes: Sequence[Var]) -> int:
         name = str(getattr(call.op, "name", ""))
-        if name == "tirx.reinterpret":
+        if name in ("tirx.reinterpret", KEPT):
             return self.read(call.args[0], axes)
         if name == "tirx.sqrt":
             return self.add(Value("vsqrtps", (self.read(call.args[0], axes),)))

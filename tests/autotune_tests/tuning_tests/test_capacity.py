@@ -237,6 +237,7 @@ def test_weights_are_streamed_where_all_devices_together_are_too_small(family, m
     (placed,) = source.settled(placements_of(source.cuts()))
     path = source.make(1, placed)
     artifact = read_artifact(path)
+    assert artifact.plan.lanes.devices
     for memory, limit in zip(artifact.plan.lanes.devices, limits, strict=False):
         assert memory.bytes <= memory.limit_bytes == limit
     measured = {memory.device: (memory.bytes, memory.streamed_bytes) for memory in artifact.plan.lanes.devices}

@@ -246,7 +246,7 @@ def test_a_subgraph_that_no_device_can_run_is_named_where_no_cores_are(tmp_path)
         ("cpu:3x1,sim:0", "--lanes cpu:3x1,sim:0: needs 3 threads and there are 2"),
         ("cpu:0,cpu:2,sim:0", "names core 2 and there are 2"),
         ("cpu,sim:0,sim:0", "names sim:0 twice"),
-        ("sim:1", "one device alone is the first; give cpu,sim:1"),
+        ("sim:1", "only cuda:0 can be named alone; give cpu,sim:1"),
     ],
 )
 def test_lanes_that_this_machine_lacks_are_refused_before_anything_starts(lanes, message, tmp_path):

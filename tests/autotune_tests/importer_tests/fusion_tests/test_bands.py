@@ -65,10 +65,11 @@ def test_bands_use_the_same_taps_as_the_entire_convolution(seed):
     rng = np.random.default_rng(seed)
     image, taps, stride, step = (int(rng.integers(1, most)) for most in (40, 6, 4, 20))
     before, behind = (int(n) for n in rng.integers(0, 30, 2))
+    behind = max(behind, (taps - 1) * step + 1 - image - before)
     result = (image + before + behind - (taps - 1) * step - 1) // stride + 1
-    if result < 1:
-        return
     bands = bands_of(image, result, taps, stride, step, before)
+    assert [band.start for band in bands] == [0, *(band.stop for band in bands[:-1])]
+    assert bands[-1].stop == result
     met = {
         (place, tap) for band in bands for place in range(band.start, band.stop) for tap in range(band.first, band.last)
     }

@@ -63,13 +63,31 @@ def test_local_response_norm_raises_to_quarters_by_square_roots(tmp_path, beta, 
 
 
 def test_local_response_norm_over_an_even_number_of_channels_has_one_more_behind(tmp_path):
-    """ONNX Runtime refuses even sizes, and ONNX's reference goes over the batch instead of the channels."""
+    """ONNX Runtime refuses even sizes."""
     node = helper.make_node("LRN", ["x"], ["y"], size=4, alpha=0.4, beta=0.6, bias=2.0)
     x = 3 * array(2, 7, 2, 3)
     padded = np.pad(x**2, [(0, 0), (1, 2), (0, 0), (0, 0)])
     sums = sum(padded[:, start : start + 7] for start in range(4))
     (ours,) = run_ours(model_of([node], [value("x", x.shape)], ["y"]), tmp_path, {"x": x})
     np.testing.assert_allclose(ours, x / (2 + 0.4 / 4 * sums) ** 0.6, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [("LRN", {"size": 3, "alpha": 1e-3}), ("LRN", {"size": 3, "beta": 0.6}), ("LpPool", {"kernel_shape": [2, 2]})],
+)
+def test_squares_beyond_16_bits_are_computed_in_fp32(kind, attributes, tmp_path):
+    x = (400 * array(1, 8, 2, 2)).astype(np.float16)
+    model = model_of(
+        [helper.make_node(kind, ["x"], ["y"], **attributes)], [value("x", x.shape, TensorProto.FLOAT16)], []
+    )
+    made = (1, 8, 1, 1) if kind == "LpPool" else x.shape
+    model.graph.output.append(value("y", made, TensorProto.FLOAT16))
+    wide = model_of([helper.make_node(kind, ["x"], ["y"], **attributes)], [value("x", x.shape)], ["y"])
+    (theirs,) = run_ours(wide, tmp_path, {"x": x.astype(np.float32)})
+    (ours,) = run_ours(model, tmp_path, {"x": x})
+    assert np.isfinite(ours).all()
+    np.testing.assert_allclose(ours.astype(np.float32), theirs, 1e-3)
 
 
 def _group_norm(groups, channels, size=6, batch=1):

@@ -164,7 +164,7 @@ def _evaluator(model: Model) -> tuple[str, RunReference]:
     """
     from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
 
-    from autotune.validation.arithmetic.evaluator_operators import LRN
+    from autotune.validation.arithmetic.evaluator_operators import LRN  # imports the evaluator
 
     whole_model = model.whole() if isinstance(model, LightModel) else model
     if _has_runtime() and multiplications(whole_model) > EVALUATED_MULTIPLICATIONS:
@@ -402,7 +402,7 @@ class Session:
         timer.start()
         try:
             return list(self._session.run(None, feed, options))
-        except Exception as error:
+        except Exception as error:  # ONNX Runtime ends a run by an error of its own
             if options.terminate:
                 raise UnendedError(
                     f"ONNX Runtime did not finish within {self._limit_s:.0f} s, so outputs cannot be verified: "

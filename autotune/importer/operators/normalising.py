@@ -7,7 +7,7 @@ import math
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.rewriting.emit import FLOAT, Emit, Node
+from autotune.importer.rewriting.emit import FLOAT, Emit, Node, Wide
 from autotune.importer.rewriting.registry import rewrites
 
 DOUBLE = TensorProto.DOUBLE
@@ -231,13 +231,13 @@ def over_channels(node: Node, e: Emit) -> list[str] | None:
     alpha, bias = float(node.attr("alpha", 1e-4)), float(node.attr("bias", 1.0))
     quarters = 4 * beta if alpha >= 0 and bias >= 0 else 0
     size, shape = int(node.attr("size")), node.shape(0)
-    x = e.wide(0)  # 16 bits do not hold the square of 300
-    squares = e.reshape(e.op("Mul", x, x), shape[0], 1, shape[1], -1)
+    data = Wide(e, 0)  # 16 bits do not hold the square of 300
+    squares = e.reshape(e.op("Mul", data.x, data.x), shape[0], 1, shape[1], -1)
     pads = [(size - 1) // 2, 0, size // 2, 0]
     means = e.op("AveragePool", squares, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
-    base = e.op("Add", e.op("Mul", e.reshape(means, *shape), e.number(alpha, 0)), e.number(bias, 0))
+    base = e.op("Add", e.op("Mul", e.reshape(means, *shape), data.number(alpha)), data.number(bias))
     if quarters not in (1, 2, 3, 4):
-        return [e.as_input(e.op("Div", x, e.op("Pow", base, e.number(beta, 0))), 0)]
+        return [data.back(e.op("Div", data.x, e.op("Pow", base, data.number(beta))))]
     root = e.op("Sqrt", base) if quarters < 4 else base
     power = {1: lambda: e.op("Sqrt", root), 3: lambda: e.op("Mul", root, e.op("Sqrt", root))}
-    return [e.as_input(e.op("Div", x, power.get(int(quarters), lambda: root)()), 0)]
+    return [data.back(e.op("Div", data.x, power.get(int(quarters), lambda: root)()))]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnx import helper
 
-from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.emit import Emit, Node, Wide
 from autotune.importer.rewriting.registry import rewrites
 
 
@@ -90,16 +90,17 @@ def windows(node: Node) -> Windows:
 def lp_pool(node: Node, e: Emit) -> list[str] | None:
     """Compute (Σ |x|^p)^(1/p) over every window; padding is zeros."""
     pool, p = windows(node), int(node.attr("p", 2))
-    powers = e.op("Abs", e.wide(0)) if p % 2 else e.wide(0)
-    powers = powers if p == 1 else e.op("Mul", powers, powers) if p == 2 else e.op("Pow", powers, e.number(p, 0))
+    data = Wide(e, 0)
+    powers = e.op("Abs", data.x) if p % 2 else data.x
+    powers = powers if p == 1 else e.op("Mul", powers, powers) if p == 2 else e.op("Pow", powers, data.number(p))
     pads, rank = pool.whole_pads, len(pool.image)
     if any(pad >= taps for pad, taps in zip(pads, pool.kernel * 2, strict=True)):  # which no pool takes
         powers = e.op("Pad", powers, e.ints(0, 0, *pads[:rank], 0, 0, *pads[rank:]))
         pads = [0] * 2 * rank
     geometry = {"kernel_shape": pool.kernel, "strides": pool.strides, "dilations": pool.dilations}
     means = e.op("AveragePool", powers, pads=pads, count_include_pad=1, **geometry)
-    sums = e.op("Mul", means, e.number(math.prod(pool.kernel), 0))
-    return [e.as_input(sums if p == 1 else e.op("Sqrt", sums) if p == 2 else e.op("Pow", sums, e.number(1 / p, 0)), 0)]
+    sums = e.op("Mul", means, data.number(math.prod(pool.kernel)))
+    return [data.back(sums if p == 1 else e.op("Sqrt", sums) if p == 2 else e.op("Pow", sums, data.number(1 / p)))]
 
 
 @rewrites("Conv", "ConvInteger", "AveragePool")

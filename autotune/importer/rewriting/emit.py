@@ -197,20 +197,6 @@ class Emit:
         """One node with one output; that."""
         return self.ops(kind, *inputs, **attributes)[0]
 
-    def wide(self, index: int) -> str:
-        """The replaced node's input ``index``, in fp32 if it has 16 bits."""
-        x = self.node.input(index)
-        return self.cast(x, FLOAT) if self.node.type(index) in HALVES else x
-
-    def as_input(self, x: str, index: int) -> str:
-        """``x``, computed from ``wide(index)``, in the type of that input."""
-        kind = self.node.type(index)
-        return self.cast(x, kind) if kind in HALVES else x
-
-    def number(self, value: float, index: int) -> str:
-        """A constant scalar of the type of ``wide(index)``."""
-        return self.const(np.array(value, np.float32)) if self.node.type(index) in HALVES else self.like(value, index)
-
     def cast(self, x: str, to: int) -> str:
         """``x`` as another element type."""
         return self.op("Cast", x, to=to)
@@ -249,3 +235,24 @@ class Emit:
         if self.opset >= (13 if kind == "ReduceSum" else 18):
             return self.op(kind, x, self.ints(*axes), keepdims=int(keepdims))
         return self.op(kind, x, axes=list(axes), keepdims=int(keepdims))
+
+
+class Wide:
+    """One input of a node in fp32 if it has 16 bits, so that a rewrite of several steps rounds once.
+
+    Attributes:
+        x: the input.
+    """
+
+    def __init__(self, e: Emit, index: int) -> None:
+        self._e, self._kind, self._dtype = e, e.node.type(index), e.node.dtype(index)
+        self._is_short = self._kind in HALVES
+        self.x = e.cast(e.node.input(index), FLOAT) if self._is_short else e.node.input(index)
+
+    def number(self, value: float) -> str:
+        """A constant scalar of the type of ``x``."""
+        return self._e.const(np.array(value).astype(np.float32 if self._is_short else self._dtype))
+
+    def back(self, made: str) -> str:
+        """Round what was computed to the type of the input."""
+        return self._e.cast(made, self._kind) if self._is_short else made

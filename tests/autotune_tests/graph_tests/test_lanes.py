@@ -102,7 +102,7 @@ def test_cores_are_known_as_they_were_typed():
     [
         ("cuda:0,cpu", "give a device as cpu,cuda:0"),
         ("cpu,cuda:0,gpu", "give a device as cpu,cuda:0"),
-        ("cuda:1", "one device alone is the first; give cpu,cuda:1"),
+        ("cuda:1", "only cuda:0 can be named alone; give cpu,cuda:1"),
         ("cuda:0,cuda:0", "names cuda:0 twice; name each device once"),
         ("cpu,cuda:1,cuda,cuda:01", "names cuda:1 twice"),
     ],

@@ -40,7 +40,7 @@ def test_each_device_has_its_own_target():
 
 @pytest.mark.usefixtures("machine")
 def test_a_device_that_the_machine_lacks_is_refused_with_those_that_it_has():
-    told = "--lanes cpu,cuda:0,cuda:3: this machine has no cuda:3; it has cuda:0, cuda:1, cuda:2"
+    told = "--lanes cpu,cuda:0,cuda:3: this machine has no cuda:3, it has cuda:0, cuda:1, cuda:2; name one of"
     with pytest.raises(UsageError, match=told):
         device.device_targets("cpu,cuda:0,cuda:3", ("cuda:0", "cuda:3"))
     with pytest.raises(UsageError, match=told):  # the target was given

@@ -210,12 +210,17 @@ def test_recurrences_in_one_kernel(kind, more, direction, states, sizes, tmp_pat
         ("LSTM", {"input_forget": 1}),
         ("GRU", {}),
         ("GRU", {"clip": 0.3}),
-        ("GRU", {"kept_lengths": (3, 0), "linear_before_reset": 1}),
         ("RNN", {"states": True}),
     ],
 )
 def test_recurrences_of_other_forms_are_right_step_by_step(kind, more, direction, tmp_path):
     check_recurrence(kind, direction, tmp_path, False, **more)
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_a_sequence_without_steps_next_to_an_entire_one(direction, tmp_path):
+    """Constant lengths of all steps or none leave one kernel, whose results are chosen from."""
+    check_recurrence("GRU", direction, tmp_path, True, kept_lengths=(3, 0), linear_before_reset=1)
 
 
 def halved(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -193,9 +193,7 @@ def long_product(name: str, x_shape: Shape, columns: int) -> Case:
     return Case(name, "cuda_reduce", build, lambda x, w: np.maximum(x @ w, 1.0))
 
 
-RECURRENT = tuple(
-    replace(case, template="cuda_recurrent") for case in RECURRENT_CPU if "bytes" not in case.name
-)
+RECURRENT = tuple(replace(case, template="cuda_recurrent") for case in RECURRENT_CPU if "bytes" not in case.name)
 """Without those of bytes, which are for CPUs alone: ``CudaBackend.check_program`` refuses them."""
 
 OTHERS = (long_product("long_product", (32, 512), 48), long_product("long_product_odd", (30, 500), 46))

@@ -53,8 +53,8 @@ def _trials(job: tuple[Path, int, int, Posteriors | None]) -> tuple[int, ...]:
     def known(space: Space, isa: str) -> TemplatePosterior | None:
         if posteriors is None:
             return shipped_posterior(space, isa)
-        found = posteriors.get(space.name)
-        return found if found is not None and found.knows(space) else None
+        posterior = posteriors.get(space.name)
+        return posterior if posterior is not None and posterior.knows(space) else None
 
     recorded_runs.shipped_posterior = known
     return search(trace, seed, SearchRules(TRIALS, pace=PACE), NEAR, (), first_guesses(trace)).trials

@@ -89,7 +89,7 @@ def _cores_and_devices(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
     pattern = re.compile(rf"({'|'.join(DEVICE_KINDS)})(?::(\d+))?(?:=(\d+(?:\.\d+)?)([KMG]?)B)?")
     matches = [pattern.fullmatch(part) for part in parts]
     count = next((number for number, match in enumerate(matches) if match is not None), len(parts))
-    cores, found = ",".join(parts[:count]), list[tuple[str, int]]()
+    cores, devices = ",".join(parts[:count]), list[tuple[str, int]]()
     if "" in parts[:count] and count < len(parts):
         raise UsageError(f"--lanes {text}: has an empty part; give cpu,cuda:0, or cuda:0,cuda:1 without the CPU")
     for match in matches[count:]:
@@ -99,16 +99,16 @@ def _cores_and_devices(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
             )
         kind, number, amount, unit = match.groups()
         device, limit = f"{kind}:{int(number or 0)}", int(float(amount) * BYTE_UNITS[unit]) if amount else 0
-        if any(device == known for known, _ in found):
+        if any(device == earlier for earlier, _ in devices):
             raise UsageError(f"--lanes {text}: names {device} twice; name each device once")
         if amount and not limit:
             raise UsageError(f"--lanes {text}: leaves the device no memory; give it some, such as {device}=4GB")
-        found.append((device, limit))
-    if len(parts) == len(found) == 1 and found[0][1]:
+        devices.append((device, limit))
+    if len(parts) == len(devices) == 1 and devices[0][1]:
         raise UsageError(f"--lanes {text}: a device needs the CPU next to it; give cpu,{text.strip()}")
-    if len(parts) == len(found) == 1 and not found[0][0].endswith(":0"):
-        raise UsageError(f"--lanes {text}: only cuda:0 can be named alone; give cpu,{found[0][0]}")
-    return cores, tuple(found)
+    if len(parts) == len(devices) == 1 and not devices[0][0].endswith(":0"):
+        raise UsageError(f"--lanes {text}: only cuda:0 can be named alone; give cpu,{devices[0][0]}")
+    return cores, tuple(devices)
 
 
 def coupled_lanes(text: str, threads: int) -> tuple[Lane, ...]:

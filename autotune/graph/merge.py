@@ -179,7 +179,7 @@ class _Merging:
         return (*self.joined[known:], *range(first, len(self.calls)))
 
     def source(self, value: str, memory: str) -> Source:
-        """What holds ``value`` in ``memory``; it is copied there, through the host's if need be, unless it is there."""
+        """Return the source of ``value`` in ``memory``; copy it there first if need be, through the host."""
         if (value, memory) not in self.sources and value in self.joins:
             self.sources[value, memory] = self._join(value, memory)
         elif (value, memory) not in self.sources:

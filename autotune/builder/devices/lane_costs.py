@@ -50,7 +50,7 @@ HAND_OVER_S = 10e-6
 """Seconds of a copy's latency, and of launching a graph and waiting for it. A guess, used without a device."""
 
 COPY_BYTES_PER_S = 20e9
-"""Through PCIe 4 × 16, whose bound is 32 GB/s. A guess, used without a device."""
+"""Bytes per second of a copy; PCIe 4 × 16 is bounded by 32 GB/s. A guess, used without a device."""
 
 PROFILE_S = 0.1
 """Seconds for which a subgraph is timed on a lane. Heuristic, not measured."""
@@ -156,12 +156,12 @@ class LaneCosts:
 
     def _bounds(self, part: LanePart) -> dict[int, float]:
         """Seconds on devices that are not at hand."""
-        found: dict[int, float] = {}
+        bounds: dict[int, float] = {}
         for number, target in enumerate(self.targets):
             if self.lanes[number].device and number in part.built:
                 program = part.imported.for_target(target)[1]
-                found[number] = device_bound_s(program, backend_of(target).roofline(target))
-        return found
+                bounds[number] = device_bound_s(program, backend_of(target).roofline(target))
+        return bounds
 
     def capacity(self, lane: int) -> DeviceCapacity:
         """Return the memory of a device."""
@@ -189,12 +189,12 @@ class LaneCosts:
             memories = [self.lanes[number].memory for number in devices]
             ways = [way for memory in memories for way in ((HOST, memory), (memory, HOST))]
             return dict.fromkeys(ways, Link(HAND_OVER_S, COPY_BYTES_PER_S))
-        found: dict[Way, Link] = {}
+        links: dict[Way, Link] = {}
         for number in devices:
-            found |= self._handed_over(self.bare_links(number), number)
+            links |= self._handed_over(self.bare_links(number), number)
         for one, other in combinations(devices, 2):
-            found |= self._direct(one, other, found)
-        return found
+            links |= self._direct(one, other, links)
+        return links
 
     def _direct(self, one: int, other: int, through_host: Mapping[Way, Link]) -> dict[Way, Link]:
         """The ways between two devices that are faster than those through the host's memory."""

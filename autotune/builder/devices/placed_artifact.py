@@ -141,7 +141,7 @@ class PlacedParts:
         )
 
     def _steps(self, placed: PlacedModel, merged: Merged) -> Steps:
-        """What was placed with its copies, which each engine makes in the order that was predicted."""
+        """Return the placed model with its copies, in the predicted order of each engine."""
         engines = copy_lanes(self.lanes, placed.problem.direct)
         numbers = {way: len(self.lanes) + number for number, way in enumerate(engines)}
         asked = [(self.values[copy.tensor], copy.link) for copy in placed.placement.copies]

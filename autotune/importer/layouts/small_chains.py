@@ -1,4 +1,4 @@
-"""What is computed of few numbers for many is a kernel of its own, and so is a part of what would grow too large.
+"""Give a kernel to a value that is computed from few elements for many readers, and to a part of a large expression.
 
 ``FuseOps`` puts elementwise operators into the kernel that reads what they make, though that kernel may read each of
 their results a thousand times and then computes each a thousand times:

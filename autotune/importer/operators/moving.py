@@ -147,14 +147,14 @@ def numbers(node: Node, e: Emit) -> list[str] | None:
 @converts("Pad")
 def border(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """A border of one finite number around images of floats is an operator that layouts know."""
-    given = [each for each in inputs if each is not None]
+    present = [operand for operand in inputs if operand is not None]
     data, widths, value = [*inputs, None][:3]
     amounts, number = constant_of(widths), np.zeros(()) if value is None else constant_of(value)
     mode = str(attrs.get("mode", b"constant"), "ascii") if isinstance(attrs.get("mode"), bytes) else attrs.get("mode")
     if amounts is None or number is None or not np.isfinite(number).all() or mode not in (None, "constant"):
-        return native("Pad", bb, given, attrs, opset)
+        return native("Pad", bb, present, attrs, opset)
     if len(amounts) != 8 or not dtype_of(data).startswith("float"):
-        return native("Pad", bb, given, attrs, opset)
+        return native("Pad", bb, present, attrs, opset)
     sides = [int(width) for pair in zip(amounts[:4], amounts[4:], strict=True) for width in pair]
     return relax.op.nn.pad(data, sides, pad_value=float(number.reshape(())))
 

@@ -28,6 +28,7 @@ from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import random_inputs
 from schedules.vocabulary.errors import ArtifactError, ModelError, UsageError
 from tests.autotune_tests.fakes import fake_device
+from tests.autotune_tests.tuning_tests.test_capacity import opened
 from tests.autotune_tests.tuning_tests.test_coupled import keep_placed
 from tests.models.catalog import cached
 from tests.simulated.software_device import PCIE, SoftwareDevice, Speeds
@@ -136,15 +137,8 @@ def test_the_plan_states_what_every_device_and_hand_over_takes(placed):
 
 
 def test_each_value_is_copied_into_each_memory_at_most_once(placed, monkeypatch):
-    kept = []
-
-    def device(_backend, lane, room):
-        kept.append(SoftwareDevice(lane.device, room))
-        return kept[-1]
-
-    monkeypatch.setattr(CpuBackend, "device", device)
     artifact = read_artifact(placed[1].artifact)
-    session = InferenceSession(placed[1].artifact)
+    session, kept = opened(placed[1].artifact, monkeypatch)
     session.run(None, random_inputs(artifact.inputs, 0))
     copies = [operation for each in kept for operation in each.operations if operation.way]
     moved = [group.name for group in artifact.steps.groups if artifact.steps.lanes[group.lane].copies]

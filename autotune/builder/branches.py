@@ -130,11 +130,11 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None, m
     groups: list[tuple[str, list[int]]] = []
     begin = stage = 0
     # What comes before a cut operator in the order of the nodes needs nothing of it, nor of what comes after.
-    for end, halves in (*((min(place[n] for n in each.made[0]), each) for each in splits), (len(nodes), None)):
+    for end, halves in (*((min(place[n] for n in each.produced[0]), each) for each in splits), (len(nodes), None)):
         groups += coarse(partition(_within(edges, begin, end)).phases, work[begin:end], sum(work), begin, stage)
         stage = 1 + max((int(name.partition(".")[0]) for name, _ in groups), default=-1)
         if halves is not None:
-            groups += [(f"{stage}.{n}", sorted(place[name] for name in made)) for n, made in enumerate(halves.made)]
+            groups += [(f"{stage}.{n}", sorted(place[name] for name in made)) for n, made in enumerate(halves.produced)]
             stage, begin = stage + 1, place[halves.value] + 1
     sizes = _weight_bytes(model)
     if memory_bytes and sum(sizes) > memory_bytes:

@@ -24,7 +24,7 @@ class GraphDraft:
     """An ONNX model that passes make simpler.
 
     Attributes:
-        given: the checked model, which stays as it is.
+        original: the checked model, which stays as it is.
         model: what passes change.
         expand: more standard operators to replace by the function body that ONNX defines them with.
         activations: uint8 or int8, which products of quantised tensors read; "" where they become fp32.
@@ -32,7 +32,7 @@ class GraphDraft:
         before, after: steps of the host before and after the kernels.
     """
 
-    given: ModelProto
+    original: ModelProto
     model: ModelProto
     expand: Collection[str] = ()
     activations: str = "uint8"

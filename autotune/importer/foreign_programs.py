@@ -39,8 +39,8 @@ class KnownFeatures:
     def __call__(self, columns: Columns) -> dict[str, NDArray[np.float64]]:
         """See ``Space.derive``."""
         nothing = (0.0,) * len(self.names)
-        found = [self.rows.get(tuple(map(float, row)), nothing) for row in zip(*columns.values(), strict=True)]
-        table = np.array(found, dtype=np.float64).reshape(len(found), len(self.names))
+        features = [self.rows.get(tuple(map(float, row)), nothing) for row in zip(*columns.values(), strict=True)]
+        table = np.array(features, dtype=np.float64).reshape(len(features), len(self.names))
         return {name: table[:, index] for index, name in enumerate(self.names)}
 
 
@@ -59,8 +59,8 @@ class ForeignPrograms(AbstractContextManager["ForeignPrograms"]):
 
     def signature(self, task: str, program: str) -> Signature | None:
         """The signature of the program of ``task``, or None if it is not that."""
-        found: Signature | None = self._tried(_signature, task, program)[0]
-        return found
+        signature: Signature | None = self._tried(_signature, task, program)[0]
+        return signature
 
     def space(
         self, key: RecordKey, program: str, target: Target, configs: Sequence[Config]
@@ -70,8 +70,8 @@ class ForeignPrograms(AbstractContextManager["ForeignPrograms"]):
         None if the program is not the task's, or has another space. The constraint is left out, and features are those
         of ``configs`` alone.
         """
-        found: tuple[Space, frozenset[Config]] | None = self._tried(_space, key, program, target, tuple(configs))[0]
-        return found
+        space: tuple[Space, frozenset[Config]] | None = self._tried(_space, key, program, target, tuple(configs))[0]
+        return space
 
     def _tried(self, work: Callable[..., Any], *content: object) -> tuple[Any, str]:
         """What ``work`` returns of ``content``, and why it does not."""

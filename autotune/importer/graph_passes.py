@@ -60,7 +60,7 @@ def fold_weights(model: ModelProto) -> None:
 
 def expand_functions(draft: GraphDraft) -> None:
     """Expand the model's own functions; from here on the model is a skeleton."""
-    draft.model = inline_functions(skeleton(draft.given))
+    draft.model = inline_functions(skeleton(draft.original))
 
 
 def take_strings_out(draft: GraphDraft) -> None:
@@ -68,7 +68,7 @@ def take_strings_out(draft: GraphDraft) -> None:
     if has_strings(draft.model):
         take_apart = contribution("strings", f"{draft.name} computes with strings, which", UnsupportedError)
         draft.before, draft.after = take_apart(draft.model)
-    weights = {tensor.name for tensor in draft.given.graph.initializer}
+    weights = {tensor.name for tensor in draft.original.graph.initializer}
     draft.inputs = [value.name for value in draft.model.graph.input if value.name not in weights]
 
 
@@ -93,7 +93,7 @@ def keep_low_bits(draft: GraphDraft) -> None:
 def keep_integers(draft: GraphDraft) -> None:
     """Compute products of quantised tensors in integers."""
     if draft.activations:
-        weights = {tensor.name: tensor for tensor in draft.given.graph.initializer}
+        weights = {tensor.name: tensor for tensor in draft.original.graph.initializer}
         make_integer(draft.model, draft.inputs, weights, draft.activations)
 
 
@@ -105,7 +105,7 @@ def resolve_sizes(draft: GraphDraft) -> None:
 
 def restore_weights(draft: GraphDraft) -> None:
     """Put large weights back in place of the inputs that stood for them."""
-    draft.model = with_weights(draft.model, draft.given)
+    draft.model = with_weights(draft.model, draft.original)
 
 
 def infer_again(draft: GraphDraft) -> None:
@@ -116,8 +116,8 @@ def infer_again(draft: GraphDraft) -> None:
 
 def note_frame(draft: GraphDraft) -> None:
     """Note what the host does around the kernels."""
-    inputs = [spec_of(value) for value in true_inputs(draft.given.graph)]
-    set_frame(draft.model, draft.given, inputs, (draft.before, draft.after))
+    inputs = [spec_of(value) for value in true_inputs(draft.original.graph)]
+    set_frame(draft.model, draft.original, inputs, (draft.before, draft.after))
 
 
 def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[str]) -> None:
@@ -128,12 +128,14 @@ def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[s
         resolved, _ = resolve(ModelProto.FromString(small.SerializeToString()), inputs, expand)
     except ModelError:  # the model is resolved again when weights are packed, and refused by then if it must be
         return
-    made = {name for node in small.graph.node for name in node.output} - {value.name for value in small.graph.output}
+    produced = {name for node in small.graph.node for name in node.output} - {
+        value.name for value in small.graph.output
+    }
     fixed = (value for value in resolved.graph.value_info if is_fixed(value.type.tensor_type))
-    found = {value.name: value for value in fixed if value.name in made}
-    kept = [value for value in small.graph.value_info if value.name not in found]
+    deduced = {value.name: value for value in fixed if value.name in produced}
+    kept = [value for value in small.graph.value_info if value.name not in deduced]
     del small.graph.value_info[:]
-    small.graph.value_info.extend([*kept, *found.values()])
+    small.graph.value_info.extend([*kept, *deduced.values()])
 
 
 def _converted(model: ModelProto) -> ModelProto:

@@ -162,8 +162,8 @@ def cut_model(
         segments = split(flat, partial(_surviving, target=target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
-    model, found = guarded(path, inputs, work, limits or LIMITS.get(), foreign=True)
-    return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in found]
+    model, parts = guarded(path, inputs, work, limits or LIMITS.get(), foreign=True)
+    return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in parts]
 
 
 def flat_model(path: Path, inputs: Inputs) -> tuple[onnx.ModelProto, onnx.ModelProto]:

@@ -82,10 +82,10 @@ def run(passes: Sequence[Pass[Draft]], draft: Draft, *known: str) -> set[str]:
         ValueError: before anything is run, if a pass needs what none before it gives.
     """
     properties = set(known)
-    for each in passes:
-        if missing := {*each.needs} - properties:
-            raise ValueError(f"pass {each.name!r} needs {', '.join(sorted(missing))}, which no pass before it gives")
-        properties.update(each.gives)
-    for each in passes:
-        each.run(draft)
+    for step in passes:
+        if missing := {*step.needs} - properties:
+            raise ValueError(f"pass {step.name!r} needs {', '.join(sorted(missing))}, which no pass before it gives")
+        properties.update(step.gives)
+    for step in passes:
+        step.run(draft)
     return properties

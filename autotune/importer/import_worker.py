@@ -104,7 +104,10 @@ class ImportWorker:
         isolate()
         keep_what_is_loaded()
         root = logging.getLogger()
-        for known in (root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))):
+        for known in (
+            root,
+            *(child for child in root.manager.loggerDict.values() if isinstance(child, logging.Logger)),
+        ):
             known.handlers = []
         root.addHandler(_Forwarded(self._connection))
 

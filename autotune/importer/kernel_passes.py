@@ -198,14 +198,14 @@ def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:
     main = module["main"]
     inputs = int(main.attrs["num_input"])
     weights = set(main.params[inputs:])
-    found = []
+    calls = []
     for binding in bindings_of(module):
         call = binding.value
         if operator_name(call) == "relax.call_tir":
             arguments = call.args[1].fields
             constant = [isinstance(argument, GenericConst) or argument in weights for argument in arguments]
-            found.append((call.args[0].name_hint, constant))
-    return found
+            calls.append((call.args[0].name_hint, constant))
+    return calls
 
 
 def _tasks(module: IRModule, target: Target) -> tuple[tuple[Task, ...], dict[str, str], dict[str, str]]:

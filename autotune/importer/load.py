@@ -64,8 +64,8 @@ def load_model(
     fill_sparse(model, name)
     mend(model, name)
     load_tensors(model, path.parent, name, apart, inside)
-    given = {own: shape for own, shape in (inputs or {}).items() if noise_of(own) is None}
-    bind_inputs(model, take_apart(model, given, name), path)
+    shapes = {own: shape for own, shape in (inputs or {}).items() if noise_of(own) is None}
+    bind_inputs(model, take_apart(model, shapes, name), path)
     _check_operators(model, name, foreign)
     name_nodes(model.graph.node)
     _check_onnx(model, name)
@@ -78,7 +78,7 @@ def load_model(
 def _near(path: Path) -> str:
     """An advice that names an ONNX file of the same folder with a similar name, if there is one."""
     try:
-        return did_you_mean(path.name, sorted(each.name for each in path.parent.glob("*.onnx")))
+        return did_you_mean(path.name, sorted(file.name for file in path.parent.glob("*.onnx")))
     except OSError:
         return ""
 
@@ -94,8 +94,8 @@ def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[s
         raise ModelError(f"{path} is not a file; give the path of an ONNX file")
     places: Iterable[tuple[int, int]] = ()
     try:
-        found = parts_without_weights(path)
-        data, places = found or (path.read_bytes(), ())
+        parts = parts_without_weights(path)
+        data, places = parts or (path.read_bytes(), ())
         size = path.stat().st_size
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}); check its permissions") from error

@@ -90,11 +90,11 @@ class Allowance:
         if not _comparable(exact, ours) or not all(_comparable(exact, sample[number]) for sample in self.samples):
             return False
         samples = [_errors(exact, sample[number], chance=True) for sample in self.samples]
-        finite = [each for each in samples if math.isfinite(each.largest)]
-        worst = {name: max((float(getattr(each, name)) for each in finite), default=0.0) for name in WHOLE}
+        finite = [errors for errors in samples if math.isfinite(errors.largest)]
+        worst = {name: max((float(getattr(errors, name)) for errors in finite), default=0.0) for name in WHOLE}
         mine, floors = _errors(exact, ours), _floors(exact)
-        elements = np.maximum(fixed(exact), FACTOR * max((each.largest for each in finite), default=0.0))
-        return bool(np.all(mine.each <= elements)) and all(
+        elements = np.maximum(fixed(exact), FACTOR * max((errors.largest for errors in finite), default=0.0))
+        return bool(np.all(mine.absolute <= elements)) and all(
             getattr(mine, name) <= max(floors[name], factor * worst[name]) for name, factor in WHOLE.items()
         )
 
@@ -106,7 +106,7 @@ class Allowance:
 class _Errors:
     """Errors e of one output: |e| of every element, and the left sides of the module's docstring."""
 
-    each: Doubles
+    absolute: Doubles
     largest: float
     rms: float
     shift: float

@@ -188,9 +188,9 @@ def inputs_of(artifact: Artifact | Composite) -> tuple[TensorSpec, ...]:
     if isinstance(artifact, Artifact):
         return tuple(artifact.inputs)
     if artifact.kind == SEGMENTS:
-        given = artifact.interface.inputs
-        return tuple(TensorSpec(spec.name, tuple(map(int, spec.shape)), spec.dtype) for spec in given)
-    part = min(artifact.tuned, key=lambda each: sum(map(math.prod, each.shapes.values())))
+        specs = artifact.interface.inputs
+        return tuple(TensorSpec(spec.name, tuple(map(int, spec.shape)), spec.dtype) for spec in specs)
+    part = min(artifact.tuned, key=lambda tuned: sum(map(math.prod, tuned.shapes.values())))
     return tuple(TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in part.inputs)
 
 
@@ -217,9 +217,9 @@ def check_engines(names: Sequence[str]) -> None:
         UsageError, InstallError: naming the engine and what to do.
     """
     for name in (name for name in names if not is_artifact(name)):
-        found = peer(name)
-        if importlib.util.find_spec(found.package) is None:
-            raise InstallError(f"{name} is not installed; run: {found.install}")
+        engine = peer(name)
+        if importlib.util.find_spec(engine.package) is None:
+            raise InstallError(f"{name} is not installed; run: {engine.install}")
     if len(set(names)) < len(names):
         raise UsageError(f"--against {','.join(names)} names an engine twice")
 
@@ -253,8 +253,8 @@ def start_engine(name: str, folder: Path, threads: int) -> EngineProcess:
     return EngineProcess(OURS, other, name)
 
 
-def find_model(artifact: Artifact | Composite, given: Path | None = None) -> Path:
-    """The ONNX file that the artifact was built from: ``given``, or where it is found.
+def find_model(artifact: Artifact | Composite, model_path: Path | None = None) -> Path:
+    """The ONNX file that the artifact was built from: ``model_path``, or where it is found.
 
     It is looked for by name beside the artifact and in this folder, then where it lay when this user built from it.
 
@@ -262,21 +262,22 @@ def find_model(artifact: Artifact | Composite, given: Path | None = None) -> Pat
         ModelError: if there is none or its hash differs.
     """
     name, digest = (str(artifact.provenance.get(key, "")) for key in ("model", "sha256"))
-    if given is not None:
-        if not given.is_file():
-            raise ModelError(f"{given} does not exist; give the ONNX file that {artifact.path} was built from")
-        if sha256(given) != digest:
+    if model_path is not None:
+        if not model_path.is_file():
+            raise ModelError(f"{model_path} does not exist; give the ONNX file that {artifact.path} was built from")
+        if sha256(model_path) != digest:
             raise ModelError(
-                f"{given} is not the model that {artifact.path} was built from (its hash differs); give its own, {name}"
+                f"{model_path} is not the model that {artifact.path} was built from (its hash differs); "
+                f"give its own, {name}"
             )
-        return given
+        return model_path
     places = (artifact.path.resolve().parent / name, Path.cwd() / name, remembered_model(digest))
-    found = [place for place in places if name and place is not None and place.is_file()]
-    for place in found:
+    candidates = [place for place in places if name and place is not None and place.is_file()]
+    for place in candidates:
         if sha256(place) == digest:
             return place
     nowhere = f"{name} is neither beside {artifact.path} nor in this folder nor where it was when it was tuned here"
-    what = f"{found[0]} has changed since" if found else nowhere
+    what = f"{candidates[0]} has changed since" if candidates else nowhere
     raise ModelError(f"{what}; give the model that it was built from with --model")
 
 

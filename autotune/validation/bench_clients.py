@@ -112,18 +112,18 @@ class ClientsResult:
 
     def speedup(self, name: str, clients: int) -> float:
         """Our requests per second over those of the better way of ``name``."""
-        rates = {each.name: each.requests_per_s for each in self.served if each.clients == clients}
+        rates = {served.name: served.requests_per_s for served in self.served if served.clients == clients}
         return rates[OURS] / max(rates[way] for way in self.ways[name])
 
     def to_data(self) -> dict[str, Any]:
         """As in ``tune bench --clients --json``."""
-        counts = dict.fromkeys(each.clients for each in self.served)
+        counts = dict.fromkeys(served.clients for served in self.served)
         return {
             "artifact": str(self.artifact),
             "model": self.model,
             "threads": self.threads,
             "rounds": self.rounds,
-            "served": [each.to_data() for each in self.served],
+            "served": [served.to_data() for served in self.served],
             "speedup": {name: {str(count): self.speedup(name, count) for count in counts} for name in self.ways},
             "others_cpu": self.others_cpu,
         }
@@ -163,7 +163,7 @@ def bench_clients(
             bound = load_model(
                 find_model(artifact, model_path), {spec.name: spec.shape for spec in specs if spec.shape}
             )
-        names = [OURS, *(way for each in ways.values() for way in each)]
+        names = [OURS, *(way for engine_ways in ways.values() for way in engine_ways)]
         folder = Path(temporary)
         write_job(folder, bound, feed, threads, str(path.resolve()), asdict(options))
         engines: list[EngineProcess] = []
@@ -181,12 +181,12 @@ def bench_clients(
         for done in range(rounds):
             progress("rounds", done, rounds)
             left_out = _far_behind(table.values(), ways) if done >= LOOKS else ()
-            for (number, count), each in table.items():
-                if (each.name, count) in left_out:
+            for (number, count), served in table.items():
+                if (served.name, count) in left_out:
                     continue
                 wait_until_quiet(engines)
                 with meter.watching(engines[number]):
-                    each.rounds.append(engines[number].serve(count, ROUND_S))
+                    served.rounds.append(engines[number].serve(count, ROUND_S))
         progress("rounds", rounds, rounds)
     source = str(artifact.provenance.get("model", ""))
     return ClientsResult(path, source, threads, rounds, tuple(table.values()), ways, meter.others_cpu)
@@ -206,11 +206,11 @@ def _ways(name: str) -> tuple[str, ...]:
 
 def _far_behind(served: Iterable[Served], ways: Mapping[str, tuple[str, ...]]) -> set[tuple[str, int]]:
     """(name, number of clients) of the ways that cannot be their engine's better one."""
-    rates = {(each.name, each.clients): each.requests_per_s for each in served}
+    rates = {(entry.name, entry.clients): entry.requests_per_s for entry in served}
     best = {
-        (way, count): max(rates[other, count] for other in each)
-        for each in ways.values()
-        for way in each
+        (way, count): max(rates[other, count] for other in engine_ways)
+        for engine_ways in ways.values()
+        for way in engine_ways
         for _, count in rates
     }
     return {key for key, rate in rates.items() if rate < FAR_BEHIND * best.get(key, 0.0)}

@@ -151,8 +151,8 @@ class EngineHandler(Handler):
             return self._bytes_loaded, _resident("VmHWM") - self._bytes_before
         if isinstance(job, Outputs):
             self._work.feed.update(job.feed)  # which the engine reads at every run
-            made: Any = self._engine.run()
-            values = made.values() if isinstance(made, Mapping) else made
+            outputs: Any = self._engine.run()
+            values = outputs.values() if isinstance(outputs, Mapping) else outputs
             return [np.array(value) for value in values]
         if isinstance(job, Serve):
             return serve(self._engine, job.clients, job.seconds)

@@ -120,8 +120,8 @@ class EngineProcess(AbstractContextManager["EngineProcess"]):
         Raises:
             MeasureError: if the process died or does not answer.
         """
-        made: list[NDArray[Any]] = self._answer(Outputs(feed, timeout_s=RUN_TIMEOUT_S))
-        return made
+        outputs: list[NDArray[Any]] = self._answer(Outputs(feed, timeout_s=RUN_TIMEOUT_S))
+        return outputs
 
     def serve(self, clients: int, seconds: float) -> tuple[float, list[float]]:
         """Requests per second of ``clients`` at once, and the seconds of every request.

@@ -199,9 +199,9 @@ class _Values:
 
 
 def _dense(array: Array) -> Array:
-    made = aligned(array.shape, array.dtype)
-    made[...] = array
-    return made
+    dense = aligned(array.shape, array.dtype)
+    dense[...] = array
+    return dense
 
 
 def _called(kernel: Any, arguments: Sequence[Array], call: FlatCall) -> Array:
@@ -252,9 +252,9 @@ def _wrong_node(
     right, wrong = 0, count
     while wrong - right > 1:
         middle = (right + wrong) // 2
-        found = _prefix_differs(simple, middle, target, feed, model, measurer, folder)
-        if found:
-            wrong, message = middle, found
+        difference = _prefix_differs(simple, middle, target, feed, model, measurer, folder)
+        if difference:
+            wrong, message = middle, difference
         else:
             right = middle
     node = simple.graph.node[wrong - 1]
@@ -290,10 +290,10 @@ def first_nodes(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
     cut = _copy(model)
     graph = cut.graph
     types = {value.name: value for value in (*graph.value_info, *graph.output)}
-    made = [name for node in graph.node[:count] for name in node.output if name]
+    produced = [name for node in graph.node[:count] for name in node.output if name]
     read = {name for node in graph.node[count:] for name in node.input}
     read |= {value.name for value in graph.output}
-    outputs = [types[name] for name in made if name in read and name in types]
+    outputs = [types[name] for name in produced if name in read and name in types]
     kept = list(graph.node[:count])
     del graph.node[:]
     graph.node.extend(kept)

@@ -45,19 +45,19 @@ class Names:
         A call whose output is no tensor of the model (half of a rewritten operator) is told by the calls that read it.
         """
         chain = {number}
-        made = self._named(written[number])
+        names = self._named(written[number])
         later = number + 1
-        while not made and later < len(flat.calls):
+        while not names and later < len(flat.calls):
             if any(use.source.place == "arena" and use.source.index in chain for use in flat.calls[later].arguments):
                 chain.add(later)
-                made = self._named(written[later])
+                names = self._named(written[later])
             later += 1
-        if not made:
+        if not names:
             return ()
         known = set(self._inputs(flat, written, chain))
-        found: set[int] = set()
-        self._walk(made[0], known, found)
-        return tuple(f"{self._nodes[index].name} ({self._nodes[index].op_type})" for index in sorted(found))
+        visited: set[int] = set()
+        self._walk(names[0], known, visited)
+        return tuple(f"{self._nodes[index].name} ({self._nodes[index].op_type})" for index in sorted(visited))
 
     def _inputs(self, flat: Flat, written: Sequence[Array], chain: set[int]) -> list[str]:
         """Tensors of the model that the calls of ``chain`` read."""
@@ -68,15 +68,15 @@ class Names:
                     names += self._named(written[use.source.index])
         return names
 
-    def _walk(self, name: str, known: set[str], found: set[int]) -> None:
+    def _walk(self, name: str, known: set[str], visited: set[int]) -> None:
         """Collect the nodes from ``name`` back to tensors in ``known``."""
         pending = [name]
         while pending:
             current = pending.pop()
             number = self._maker.get(current)
-            if number is None or number in found:
+            if number is None or number in visited:
                 continue
-            found.add(number)
+            visited.add(number)
             pending += [before for before in self._nodes[number].input if before not in known]
 
     def _named(self, value: Array) -> list[str]:

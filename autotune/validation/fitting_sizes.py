@@ -97,8 +97,8 @@ def _candidates(model: onnx.ModelProto, values: Sequence[ValueInfoProto], assume
 
 def _hints(model: onnx.ModelProto) -> list[int]:
     """Sizes that the model itself names: constants of its shapes, and windows of its convolutions."""
-    attributes = (each for node in walk_nodes(model.graph.node) for each in node.attribute)
-    named = [int(size) for each in attributes if each.name == "kernel_shape" for size in each.ints]
+    attributes = (attribute for node in walk_nodes(model.graph.node) for attribute in node.attribute)
+    named = [int(size) for attribute in attributes if attribute.name == "kernel_shape" for size in attribute.ints]
     for tensor in walk_tensors(model):
         if tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) <= 4:
             named += [int(size) for size in onnx.numpy_helper.to_array(tensor).reshape(-1)]

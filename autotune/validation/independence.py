@@ -82,15 +82,15 @@ def _case(interface: Interface, symbol: str, largest: Shapes, seed: int) -> tupl
 
 def _first(interface: Interface, outputs: Sequence[Array], symbol: str, start: int, stop: int) -> list[Array]:
     """Results ``start`` to ``stop`` along the symbol's axes."""
-    made = []
+    parts = []
     for number, array in enumerate(outputs):
         index = [slice(None)] * array.ndim
         for axis, size in enumerate(interface.outputs[number].shape):
             if size == symbol:
                 factor = interface.scale[number, axis]
                 index[axis] = slice(int(factor * start), int(factor * stop))
-        made.append(array[tuple(index)])
-    return made
+        parts.append(array[tuple(index)])
+    return parts
 
 
 def _same(ours: Sequence[Array], theirs: Sequence[Array]) -> bool:
@@ -123,15 +123,15 @@ def _tails(
 ) -> Iterator[dict[str, Array]]:
     """The inputs with something else behind the first ``few``; zeros in a ``mask``."""
     for factor in (0, 1, HUGE):
-        made = dict(feed)
+        changed = dict(feed)
         for name, mine in axes.items():
             scale = 0 if name == mask else factor if feed[name].dtype.kind == "f" else min(factor, 1)
-            made[name] = (scale * other[name]).astype(feed[name].dtype)
+            changed[name] = (scale * other[name]).astype(feed[name].dtype)
             index = [slice(None)] * feed[name].ndim
             for axis in mine:
                 index[axis] = slice(0, few)
-            made[name][tuple(index)] = feed[name][tuple(index)]
-        yield made
+            changed[name][tuple(index)] = feed[name][tuple(index)]
+        yield changed
 
 
 def _may_split(interface: Interface, symbol: str, largest: Shapes, reference: Reference, seed: int) -> bool:

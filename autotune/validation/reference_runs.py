@@ -249,8 +249,8 @@ class Reference:
         if not name.startswith(RUNTIME):
             return None
         if self._allowance is None or self._allowance[0] != precision:
-            made = self._own(feed, theirs) if precision == str(FP32) else self._short(feed, theirs, precision)
-            self._allowance = precision, made
+            allowance = self._own(feed, theirs) if precision == str(FP32) else self._short(feed, theirs, precision)
+            self._allowance = precision, allowance
         return self._allowance[1]
 
     def _own(self, feed: Arrays, theirs: list[NDArray[Any]]) -> Allowance:
@@ -270,10 +270,10 @@ class Reference:
         chosen = Precision.parse(precision)
         try:
             with third_party():
-                samples = [_run(each, feed) for each in _rounded(simplify(self._model), chosen)]
+                samples = [_run(model, feed) for model in _rounded(simplify(self._model), chosen)]
         except (ThirdPartyError, ModelError):
             with third_party():
-                samples = [_run(each, feed) for each in _rounded(self._model, chosen)]
+                samples = [_run(model, feed) for model in _rounded(self._model, chosen)]
         return Allowance(theirs, samples, short=chosen.short)
 
     def _widened(self, feed: Arrays) -> list[list[NDArray[Any]]]:
@@ -298,7 +298,7 @@ class Reference:
             try:
                 with third_party():
                     session = Session(model, optimised=False)
-                    outputs += [session.run(each) for each in feeds]
+                    outputs += [session.run(wide_feed) for wide_feed in feeds]
             except (ThirdPartyError, UnendedError) as error:
                 raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
         return outputs
@@ -312,14 +312,16 @@ def _edges(run: RunReference, feed: Arrays) -> Iterator[Edge]:
 
 def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
     """``model`` with every ``TopK`` sorted: the order of one that is not is not said, and engines differ in it."""
-    attributes = [each for node in walk_nodes(model.graph.node) if node.op_type == "TopK" for each in node.attribute]
-    if not any(each.name == "sorted" and each.i == 0 for each in attributes):
+    attributes = [
+        attribute for node in walk_nodes(model.graph.node) if node.op_type == "TopK" for attribute in node.attribute
+    ]
+    if not any(attribute.name == "sorted" and attribute.i == 0 for attribute in attributes):
         return model
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for node in walk_nodes(copy.graph.node):
-        for each in node.attribute if node.op_type == "TopK" else ():
-            each.i = 1 if each.name == "sorted" else each.i
+        for attribute in node.attribute if node.op_type == "TopK" else ():
+            attribute.i = 1 if attribute.name == "sorted" else attribute.i
     return copy
 
 
@@ -455,7 +457,9 @@ def _opened(model: LightModel, optimised: bool, exact: bool, one_thread: bool) -
 
 
 def _is_block_wise(node: onnx.NodeProto) -> bool:
-    return node.op_type == "DequantizeLinear" and any(each.name == "block_size" and each.i for each in node.attribute)
+    return node.op_type == "DequantizeLinear" and any(
+        attribute.name == "block_size" and attribute.i for attribute in node.attribute
+    )
 
 
 def _same(one: Arrays, other: Arrays) -> bool:

@@ -72,12 +72,12 @@ class ShortOperands:
     def _weight(self, weight: TensorProto, name: str, dtype: str) -> TensorProto:
         """``weight`` rounded to ``dtype``, as the initialiser ``name``."""
         if name not in self._rounded:
-            given = self._light.weights.get(weight.name)
-            array = numpy_helper.to_array(weight) if given is None else given
+            stored = self._light.weights.get(weight.name)
+            array = numpy_helper.to_array(weight) if stored is None else stored
             short = rounded(array, dtype)
-            if given is not None:
+            if stored is not None:
                 self._large[name] = short
-            self._rounded[name] = numpy_helper.from_array(short, name) if given is None else placeholder(name, weight)
+            self._rounded[name] = numpy_helper.from_array(short, name) if stored is None else placeholder(name, weight)
         return self._rounded[name]
 
 

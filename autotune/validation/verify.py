@@ -176,8 +176,8 @@ def compare_outputs(session: InferenceSession, reference: Reference, feed: Array
     together = _rows_together(session, theirs)
 
     def allowance() -> Allowance | None:
-        found = reference.allowance(feed, precision)
-        return None if found is None else _in_order(found, theirs, together)
+        unordered = reference.allowance(feed, precision)
+        return None if unordered is None else _in_order(unordered, theirs, together)
 
     ours = rows_in_order(session.run(None, feed), theirs, together)
     verdict = compare(name, ours, theirs, allowance)
@@ -193,15 +193,15 @@ def _edge_mismatch(session: InferenceSession, reference: Reference, feed: Arrays
     for edge in reference.edges(feed):
         ours = session.run(None, edge.feed)
         wrong = [lost(mine, other) for mine, other in zip(ours, edge.outputs, strict=True)]
-        if any(each.any() for each in wrong):
+        if any(mask.any() for mask in wrong):
             again = reference.plain(edge.feed)
             wrong = [
-                each & ~np.isfinite(other) if each.any() else each for each, other in zip(wrong, again, strict=True)
+                mask & ~np.isfinite(other) if mask.any() else mask for mask, other in zip(wrong, again, strict=True)
             ]
-        for number, each in enumerate(wrong):
-            if count := int(np.count_nonzero(each)):
+        for number, mask in enumerate(wrong):
+            if count := int(np.count_nonzero(mask)):
                 return (
-                    f"{count} of {each.size} elements of output {number} are numbers where the reference gives NaN "
+                    f"{count} of {mask.size} elements of output {number} are numbers where the reference gives NaN "
                     f"or infinity, of inputs with {edge.words}"
                 )
     return ""
@@ -209,17 +209,19 @@ def _edge_mismatch(session: InferenceSession, reference: Reference, feed: Arrays
 
 def _rows_together(session: InferenceSession, outputs: Sequence[Any]) -> list[list[int]]:
     """Numbers of outputs of as many rows, where that depends on data."""
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for number, (spec, output) in enumerate(zip(session.get_outputs(), outputs, strict=True)):
         if isinstance(output, np.ndarray) and spec.shape and not isinstance(spec.shape[0], int):
-            found.setdefault(len(output), []).append(number)
-    return list(found.values())
+            groups.setdefault(len(output), []).append(number)
+    return list(groups.values())
 
 
-def _in_order(found: Allowance, theirs: Sequence[Any], together: Sequence[Sequence[int]]) -> Allowance:
+def _in_order(allowance: Allowance, theirs: Sequence[Any], together: Sequence[Sequence[int]]) -> Allowance:
     """An allowance of what differs beside the order of rows: two boxes in each other's place are no distance."""
-    exact = rows_in_order(found.exact, theirs, together)
-    return replace(found, exact=exact, samples=[rows_in_order(each, exact, together) for each in found.samples])
+    exact = rows_in_order(allowance.exact, theirs, together)
+    return replace(
+        allowance, exact=exact, samples=[rows_in_order(outputs, exact, together) for outputs in allowance.samples]
+    )
 
 
 def session_inputs(session: InferenceSession, seed: int) -> Arrays:

@@ -144,8 +144,8 @@ def widen(model: onnx.ModelProto, rounded: bool = False) -> tuple[onnx.ModelProt
     Raises:
         NotWidenedError: if it has subgraphs, or values whose type is not known.
     """
-    made = _Widened(model, rounded)
-    return made.model(), made.noisy
+    widened = _Widened(model, rounded)
+    return widened.model(), widened.noisy
 
 
 class _Widened:
@@ -153,7 +153,7 @@ class _Widened:
 
     def __init__(self, model: onnx.ModelProto, rounded: bool) -> None:
         self._old, self._rounded = model, rounded
-        self._opsets = {each.domain or "onnx": each.version for each in model.opset_import}
+        self._opsets = {opset.domain or "onnx": opset.version for opset in model.opset_import}
         self._weights: list[TensorProto] = []
         self._narrow = frozenset[str]()
         self.nodes: list[NodeProto] = []
@@ -166,8 +166,8 @@ class _Widened:
             self.types[value.name] = value.type.tensor_type.elem_type
         for weight in graph.initializer:
             self.types[weight.name] = weight.data_type
-        made = [value for node in graph.node for value in node.output if value]
-        unknown = [value for value in made if not self.types.get(value) or value not in self.shapes]
+        produced = [value for node in graph.node for value in node.output if value]
+        unknown = [value for value in produced if not self.types.get(value) or value not in self.shapes]
         if unknown:
             self._ask_runtime(unknown)
 
@@ -201,8 +201,8 @@ class _Widened:
         if self.noisy:
             inputs.append(helper.make_tensor_value_info(NOISE, TensorProto.DOUBLE, []))
         outputs = [_widened_value(value) for value in graph.output]
-        made = helper.make_graph(self.nodes, "widened", inputs, outputs, self._weights)
-        return helper.make_model(made, opset_imports=self._old.opset_import, ir_version=self._old.ir_version)
+        widened = helper.make_graph(self.nodes, "widened", inputs, outputs, self._weights)
+        return helper.make_model(widened, opset_imports=self._old.opset_import, ir_version=self._old.ir_version)
 
     # What the operators are written with.
 
@@ -312,8 +312,8 @@ class _Widened:
         """Round the outputs of ``node``, which are written from node ``first`` on, to their type in the model."""
         for value in node.output:
             if (kind := self.types.get(value, TensorProto.UNDEFINED)) in SHORT:
-                for made in self.nodes[first:]:
-                    made.output[:] = [f"{value}.exact" if name == value else name for name in made.output]
+                for emitted in self.nodes[first:]:
+                    emitted.output[:] = [f"{value}.exact" if name == value else name for name in emitted.output]
                 self.emit("Cast", self.emit("Cast", f"{value}.exact", to=kind), output=value, to=TensorProto.DOUBLE)
 
     # Operators that are written out. Each says whether it could.
@@ -326,7 +326,7 @@ class _Widened:
         return True
 
     def _quantize(self, node: NodeProto) -> bool:
-        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         zero = node.input[2] if len(node.input) > 2 else ""
         kind = self.types.get(node.output[0], TensorProto.UNDEFINED)
         if attributes.get("block_size", 0) or kind not in INTEGERS:
@@ -343,7 +343,7 @@ class _Widened:
         return True
 
     def _dequantize(self, node: NodeProto) -> bool:
-        attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if attributes.get("block_size", 0):
             return False
         value, zero = self._double(node.input[0]), node.input[2] if len(node.input) > 2 else ""
@@ -440,12 +440,12 @@ def _wide_kernels() -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
     """(Domain, operator) → the ranges of versions for which ONNX Runtime has a 64-bit kernel."""
     import onnxruntime  # optional: an extra
 
-    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    versions: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for kernel in onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def():
         wide = any("tensor(double)" in types for types in kernel.type_constraints.values())
         if wide and kernel.provider == "CPUExecutionProvider":
-            found.setdefault((kernel.domain, kernel.op_name), []).append(kernel.version_range)
-    return {name: tuple(ranges) for name, ranges in found.items()}
+            versions.setdefault((kernel.domain, kernel.op_name), []).append(kernel.version_range)
+    return {name: tuple(ranges) for name, ranges in versions.items()}
 
 
 def _widened_tensor(tensor: TensorProto) -> TensorProto:

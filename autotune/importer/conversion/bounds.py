@@ -29,10 +29,10 @@ def bounded(model: ModelProto) -> ModelProto:
     graph, scope = copy.graph, Scope(model)
     _check_shapes(model, scope)
     names = Names(graph)
-    given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    sources = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     nodes: list[NodeProto] = []
     for node in graph.node:
-        if node.op_type == "Identity" and node.input[0] in given:
+        if node.op_type == "Identity" and node.input[0] in sources:
             node.op_type = COPY
         if node.op_type == "Concat":  # what is empty adds nothing
             parts = [name for name in node.input if math.prod(scope.shapes.get(name, (1,)))]
@@ -40,7 +40,7 @@ def bounded(model: ModelProto) -> ModelProto:
             node.input.extend(parts)
         nodes.append(node)
     for value in graph.output:
-        if value.name in given:  # an output of its own: the copy takes the name, the readers keep the original
+        if value.name in sources:  # an output of its own: the copy takes the name, the readers keep the original
             copied = names.new(f"{value.name}/copy")
             nodes.append(helper.make_node(COPY, [value.name], [copied], copied))
             value.name = copied

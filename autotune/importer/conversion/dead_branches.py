@@ -64,7 +64,7 @@ def drop_dead_branches(model: ModelProto) -> None:
             text = f"operator If (node {node.name!r}): its {dead[0]} cannot run at these input shapes"
             text = f"{text}, so its {taken} is always taken: {misfits[dead[0]]}"
             model.metadata_props.add(key=NOTE, value=f"{text}; give other sizes with --input to have both")
-            place = next(number for number, each in enumerate(kept) if each is node)
+            place = next(number for number, other in enumerate(kept) if other is node)
             kept[place : place + 1] = _taken(model.graph, node, taken)
             changed = True
     if changed:
@@ -89,7 +89,7 @@ def _is_computed(graph: GraphProto, condition: str) -> bool:
             return True
         maker = makers.get(name)
         if maker is not None and maker.op_type not in SHAPES_ONLY:
-            left += [each for each in maker.input if each not in seen]
+            left += [source for source in maker.input if source not in seen]
             seen.update(maker.input)
     return False
 
@@ -119,12 +119,12 @@ def _taken(graph: GraphProto, node: NodeProto, side: str) -> list[NodeProto]:
     body = GraphProto()
     body.CopyFrom(next(attribute.g for attribute in node.attribute if attribute.name == side))
     names = Names(graph)
-    own = [tensor.name for tensor in body.initializer] + [made for each in body.node for made in each.output if made]
+    own = [tensor.name for tensor in body.initializer] + [name for inner in body.node for name in inner.output if name]
     new = {name: names.new(f"{node.name}/{name}") for name in own}  # the branches of other Ifs may use the same
     for tensor in body.initializer:
         tensor.name = new[tensor.name]
-    for each in body.node:
-        rename(each, new)
+    for inner in body.node:
+        rename(inner, new)
     graph.initializer.extend(body.initializer)
     ends = [
         helper.make_node("Identity", [new.get(value.name, value.name)], [output], f"{node.name}/{output}")

@@ -55,9 +55,9 @@ def _spell_function_defaults(model: ModelProto) -> None:
     defaults = {(function.domain, function.name): function.attribute_proto for function in model.functions}
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         for node in walk_nodes(nodes):
-            given = {attribute.name for attribute in node.attribute}
+            present = {attribute.name for attribute in node.attribute}
             known = defaults.get((node.domain, node.op_type), ())
-            node.attribute.extend(attribute for attribute in known if attribute.name not in given)
+            node.attribute.extend(attribute for attribute in known if attribute.name not in present)
 
 
 def with_weights(small: ModelProto, model: ModelProto) -> ModelProto:

@@ -82,23 +82,23 @@ def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, Mo
     changed = False
     refusal: ModelError | None = None
     for proto in model.graph.node:
-        made = None
+        nodes = None
         if is_expandable(proto, scope.opset):
             try:
                 function = rewrite_of(proto)
-                made = None if function is None else replacement(function, proto, scope)
-                if made is None:
+                nodes = None if function is None else replacement(function, proto, scope)
+                if nodes is None:
                     refusal = refusal or Node(proto, scope).refused("this form of it is not known")
             except ModelError as error:
                 refusal = refusal or error
             except (IndexError, ValueError):  # nothing has checked the ranks and attributes of such a node
                 why = "its inputs or attributes are not what the operator takes"
                 refusal = refusal or Node(proto, scope).refused(why)
-        changed |= made is not None
-        made = [proto] if made is None else made
-        for node in made:
+        changed |= nodes is not None
+        nodes = [proto] if nodes is None else nodes
+        for node in nodes:
             scope.deduce(node)
-        kept.extend(made)
+        kept.extend(nodes)
     if changed:
         replace_nodes(model.graph, kept)
         if any(node.domain == OWN_DOMAIN for node in kept):

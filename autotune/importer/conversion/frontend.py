@@ -73,8 +73,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         try:
             with third_party():
                 if (converter := function_of(Role.CONVERT, op_name)) is None:
-                    made = super()._convert_operator(op_name, inputs, attrs, opset)
-                    return self._windowed(inputs[0], made) if op_name in WINDOWED else made
+                    result = super()._convert_operator(op_name, inputs, attrs, opset)
+                    return self._windowed(inputs[0], result) if op_name in WINDOWED else result
                 attrs["tvm_custom"].update({"kind": op_name, BY_HAND: self.by_hand})
                 padded = [inputs[index] for index in range(max(len(inputs), 8))]
                 return self.bb.normalize(converter(self.bb, padded, attrs, opset))
@@ -83,12 +83,12 @@ class _Importer(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]
         except ThirdPartyError as error:
             raise UnsupportedError(f"{where} cannot be imported: {first_line(error, 200)}") from error
 
-    def _windowed(self, data: relax.Expr, made: relax.Expr) -> relax.Expr:
-        """``made``, unless its window fits nowhere: ONNX's inference is wrong about some pools that round up."""
-        made = self.bb.normalize(made)
-        if _is_empty(made) and not _is_empty(self.bb.normalize(data)):
+    def _windowed(self, data: relax.Expr, result: relax.Expr) -> relax.Expr:
+        """``result``, unless its window fits nowhere: ONNX's inference is wrong about some pools that round up."""
+        result = self.bb.normalize(result)
+        if _is_empty(result) and not _is_empty(self.bb.normalize(data)):
             raise ModelError("its window is larger than its padded data; check --input and the model")
-        return made
+        return result
 
 
 def _no_immediate(value: relax.Expr, inputs: Any) -> relax.Expr:

@@ -127,24 +127,24 @@ class _Walk:
     def _data_sized(self, node: Node) -> None:
         """A node whose results have a size that depends on data; what is beyond the length of an input is no hit."""
         most = self._wanted(str(node.proto.output[0]))
-        attributes = (each.SerializeToString() for each in node.proto.attribute)
+        attributes = (attribute.SerializeToString() for attribute in node.proto.attribute)
         key = ("made", node.kind, most, tuple(node.proto.input), *attributes)
         if key not in self._shared:
             emit = Emit(node)
             at = OpenNode(node, emit, self.opens, self._counts, self._shared)
-            given = self._without_rest(at)
+            inputs = self._without_rest(at)
             inner = node
-            if given != list(node.proto.input):
+            if inputs != list(node.proto.input):
                 masked = NodeProto.FromString(node.proto.SerializeToString())
                 del masked.input[:]
-                masked.input.extend(given)
+                masked.input.extend(inputs)
                 self._note(emit.nodes)
                 inner = Node(masked, self._scope)
-            made, axes, length = DATA_SIZED[node.kind](inner, emit, most)
+            names, axes, length = DATA_SIZED[node.kind](inner, emit, most)
             self._keep(emit.nodes)
-            self._shared[key] = made, axes, length
-        made, axes, length = self._shared[key]
-        for name, output, axis in zip(made, node.proto.output, axes, strict=False):
+            self._shared[key] = names, axes, length
+        names, axes, length = self._shared[key]
+        for name, output, axis in zip(names, node.proto.output, axes, strict=False):
             if output:
                 self._keep([helper.make_node("Identity", [name], [output], f"{output}/is")])
                 self.opens |= {output: Open(axis, length)} if axis >= 0 else {}
@@ -178,39 +178,39 @@ class _Walk:
         parts = [emit.unsqueeze(size.length, 0) if axis == size.axis else emit.ints(n) for axis, n in enumerate(shape)]
         if node.kind == "Size":
             whole = emit.op("Mul", size.length, emit.const(np.int64(math.prod(shape) // max(shape[size.axis], 1))))
-            found = Counts(np.array(0), np.array(math.prod(shape)), np.array(whole, object))
+            counts = Counts(np.array(0), np.array(math.prod(shape)), np.array(whole, object))
         else:
             first = slice(node.attr("start", 0), node.attr("end", len(shape)))
             whole = emit.concat(parts[first], 0) if parts[first] else emit.const(np.zeros(0, np.int64))
-            found = Counts(np.array(least)[first], np.array(shape)[first], names[first])
+            counts = Counts(np.array(least)[first], np.array(shape)[first], names[first])
         (output,) = node.proto.output
         self._keep([*emit.nodes, helper.make_node("Identity", [whole], [output], f"{output}/is")])
-        self._counts[output] = found
+        self._counts[output] = counts
 
     def _behind(self, node: Node, opens: list[str]) -> None:
         """A node that reads what is open, or numbers that are computed from lengths."""
         proto, outputs = node.proto, list(node.proto.output)
         if not opens:
-            given = {name: self._counts_of(name) for name in proto.input if name}
-            known = {name: each for name, each in given.items() if each is not None}
-            found = counted(node, known)
-            if found is not None and (found.least == found.most).all():
+            counts = {name: self._counts_of(name) for name in proto.input if name}
+            known = {name: count for name, count in counts.items() if count is not None}
+            result = counted(node, known)
+            if result is not None and (result.least == result.most).all():
                 kind = helper.tensor_dtype_to_np_dtype(self._scope.types.get(outputs[0], INT64))
-                self._know({outputs[0]: found.most.astype(kind)})
+                self._know({outputs[0]: result.most.astype(kind)})
                 return
-            if found is not None:
+            if result is not None:
                 self._keep([proto])
-                self._counts[outputs[0]] = found
+                self._counts[outputs[0]] = result
                 return
         emit = Emit(node)
         handler = function_of(Role.OPEN, node.kind)
-        made = handler(OpenNode(node, emit, self.opens, self._counts, self._shared)) if handler else None
+        results = handler(OpenNode(node, emit, self.opens, self._counts, self._shared)) if handler else None
         self._keep(emit.nodes)  # also of one that gave up: others may share what it made
-        if made is not None:
+        if results is not None:
             self.changed = True
-            ends = [(name, output) for (name, _), output in zip(made, outputs, strict=False) if output]
+            ends = [(name, output) for (name, _), output in zip(results, outputs, strict=False) if output]
             self._keep([helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in ends])
-            self.opens |= {o: size for (_, size), o in zip(made, outputs, strict=False) if o and size is not None}
+            self.opens |= {o: size for (_, size), o in zip(results, outputs, strict=False) if o and size is not None}
             return
         if opens:
             self.opens |= self._passed_on(node)
@@ -258,7 +258,7 @@ class _Walk:
         along = int(node.attr("axis", 0))
         passes = (
             (node.kind == "Gather" and along > 0 and node.input(0) == name)
-            or (node.kind == "Squeeze" and node.input(1) and all(int(each) > 0 for each in _known(node, 1)))
+            or (node.kind == "Squeeze" and node.input(1) and all(int(number) > 0 for number in _known(node, 1)))
             or (node.kind == "Choose" and node.input(0) != name)
             or node.kind in ("Cast", "Identity")
         )
@@ -287,7 +287,7 @@ def _has_two_shapes(node: Node) -> bool:
 def _known(node: Node, index: int) -> list[int]:
     """The whole numbers in an input; -1 where they are not constant."""
     array = node.array(index)
-    return [-1] if array is None else [int(each) for each in array.reshape(-1)]
+    return [-1] if array is None else [int(number) for number in array.reshape(-1)]
 
 
 def _axis_of(node: Node, sizes: list[Open | None]) -> int | None:
@@ -303,10 +303,10 @@ def _axis_of(node: Node, sizes: list[Open | None]) -> int | None:
         return [int(place) for place in order].index(first)
     if node.kind == "Unsqueeze":
         new = rank + node.constant(1, "axes").size
-        axes = {int(each) % new for each in node.constant(1, "axes").reshape(-1)}
+        axes = {int(number) % new for number in node.constant(1, "axes").reshape(-1)}
         return [place for place in range(new) if place not in axes][first]
     if node.kind == "Squeeze" and node.input(1):
-        axes = {int(each) % rank for each in node.constant(1, "axes").reshape(-1)}
+        axes = {int(number) % rank for number in node.constant(1, "axes").reshape(-1)}
         return None if first in axes else [place for place in range(rank) if place not in axes].index(first)
     if node.kind in BY_IMAGE:
         return 0 if first == 0 else None

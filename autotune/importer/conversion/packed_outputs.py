@@ -41,10 +41,10 @@ def has_strings(model: ModelProto) -> bool:
 
 def makes_strings(node: NodeProto) -> bool:
     """Whether ``node`` is a LabelEncoder whose values are strings: ONNX infers no type for it."""
-    given = {attribute.name: attribute for attribute in node.attribute}
-    tensor = given.get("values_tensor")
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    tensor = attributes.get("values_tensor")
     return node.op_type == "LabelEncoder" and (
-        "values_strings" in given or (tensor is not None and tensor.t.data_type == TensorProto.STRING)
+        "values_strings" in attributes or (tensor is not None and tensor.t.data_type == TensorProto.STRING)
     )
 
 
@@ -55,13 +55,13 @@ def pack_outputs(model: ModelProto) -> list[HostStep]:
         ModelError: if an output is neither a tensor nor a sequence whose elements are known.
     """
     graph, scope = model.graph, Scope(model)
-    made = {name: node for node in graph.node for name in node.output}
+    makers = {name: node for node in graph.node for name in node.output}
     steps: list[HostStep] = []
     outputs: list[ValueInfoProto] = []
     for value in graph.output:
         parts = scope.sequences.get(value.name)
         if parts is None and value.type.WhichOneof("value") not in ("tensor_type", None):
-            by = f" of operator {made[value.name].op_type}" if value.name in made else ""
+            by = f" of operator {makers[value.name].op_type}" if value.name in makers else ""
             raise ModelError(
                 f"output {value.name!r}{by} is neither a tensor nor a known sequence of them; drop that output"
             )
@@ -89,12 +89,15 @@ def frame_of(model: ModelProto) -> Frame | None:
 
 
 def set_frame(
-    made: ModelProto, model: ModelProto, inputs: Sequence[TensorSpec], steps: tuple[list[HostStep], list[HostStep]]
+    simplified: ModelProto,
+    model: ModelProto,
+    inputs: Sequence[TensorSpec],
+    steps: tuple[list[HostStep], list[HostStep]],
 ) -> None:
-    """Note in ``made`` the frame around it, if it has any.
+    """Note in ``simplified`` the frame around it, if it has any.
 
     Args:
-        made: simplified from ``model``.
+        simplified: simplified from ``model``.
         inputs: of ``model``.
         steps: before and after the kernels.
     """
@@ -102,28 +105,28 @@ def set_frame(
     sequences = sequences_of(model)
     if not before and not after and not sequences:
         return
-    kept = {entry.key: entry.value for entry in made.metadata_props if entry.key != FRAME}
-    frame = Frame(tuple(inputs), _outputs(made, model, after), sequences, tuple(before), tuple(after))
-    helper.set_model_props(made, {**kept, FRAME: json.dumps(frame.to_data())})
+    kept = {entry.key: entry.value for entry in simplified.metadata_props if entry.key != FRAME}
+    frame = Frame(tuple(inputs), _outputs(simplified, model, after), sequences, tuple(before), tuple(after))
+    helper.set_model_props(simplified, {**kept, FRAME: json.dumps(frame.to_data())})
 
 
-def _outputs(made: ModelProto, model: ModelProto, after: Sequence[HostStep]) -> tuple[OpenSpec, ...]:
+def _outputs(simplified: ModelProto, model: ModelProto, after: Sequence[HostStep]) -> tuple[OpenSpec, ...]:
     """What users see of the outputs."""
-    specs = {value.name: spec_of(value) for value in made.graph.output}
+    specs = {value.name: spec_of(value) for value in simplified.graph.output}
     last = {name: step for step in after for name in step.outputs}
-    found = []
+    outputs = []
     for value in model.graph.output:
         spec, step = specs.get(value.name), last.get(value.name)
         if step is not None and step.kind == "Pack":
-            found.append(OpenSpec(value.name, (len(step.inputs),), "sequence"))
+            outputs.append(OpenSpec(value.name, (len(step.inputs),), "sequence"))
         elif spec is not None:
             sizes: list[int | str] = list(spec.shape)
             if step is not None and step.kind == "Cut":
                 sizes[int(step.attributes["axis"])] = "?"
-            found.append(OpenSpec(value.name, tuple(sizes), spec.dtype))
+            outputs.append(OpenSpec(value.name, tuple(sizes), spec.dtype))
         else:
             dims = value.type.tensor_type.shape.dim
             shape = tuple(int(dim.dim_value) if dim.HasField("dim_value") else "?" for dim in dims)
             kind = value.type.tensor_type.elem_type
-            found.append(OpenSpec(value.name, shape, spec_of(value).dtype if kind else STRINGS))
-    return tuple(found)
+            outputs.append(OpenSpec(value.name, shape, spec_of(value).dtype if kind else STRINGS))
+    return tuple(outputs)

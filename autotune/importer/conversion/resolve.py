@@ -66,9 +66,9 @@ def resolve(
             for node in walk_nodes(model.graph.node)
             if node.domain in STANDARD_DOMAINS or rewrite_of(node) is None
         }
-        found = {(d, k) for d, k in kinds if k in wanted or d not in (*STANDARD_DOMAINS, OWN_DOMAIN)}
-        if found:
-            model, grown = _expanded(model, found)
+        expandable = {(d, k) for d, k in kinds if k in wanted or d not in (*STANDARD_DOMAINS, OWN_DOMAIN)}
+        if expandable:
+            model, grown = _expanded(model, expandable)
             changed |= grown
         name_nodes(model.graph.node)
         if not changed and settled:
@@ -91,9 +91,9 @@ def _spell_defaults(model: ModelProto, kinds: Collection[tuple[str, str]]) -> No
             continue
         domain = "" if node.domain in STANDARD_DOMAINS else node.domain
         schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, versions.get("", 1)), domain)
-        given = {attribute.name for attribute in node.attribute}
+        present = {attribute.name for attribute in node.attribute}
         for name, attribute in schema.attributes.items():
-            if name not in given and attribute.default_value.type:
+            if name not in present and attribute.default_value.type:
                 node.attribute.append(attribute.default_value)
 
 

@@ -43,34 +43,34 @@ def _inputs(
 ) -> tuple[tirx.PrimFunc, list[relax.Expr], list[relax.TensorType] | relax.TensorType] | None:
     """What ``call_tir`` calls, with which tensors, and of which type that is; None where TVM has to look."""
     attrs, types = kwargs.pop("primfunc_attrs", None), kwargs.pop("ty_args", [])
-    given: list[relax.Expr] = []
+    arguments: list[relax.Expr] = []
     tensors: list[te.Tensor] = []
     try:
-        plain = [_argument(arg, given, tensors) for arg in args]
-        named = {name: _argument(arg, given, tensors) for name, arg in kwargs.items()}
+        plain = [_argument(arg, arguments, tensors) for arg in args]
+        named = {name: _argument(arg, arguments, tensors) for name, arg in kwargs.items()}
     except _DynamicError:
         return None
-    made = func(*plain, **named)
-    results = [made] if isinstance(made, te.Tensor) else list(made)
+    computed = func(*plain, **named)
+    results = [computed] if isinstance(computed, te.Tensor) else list(computed)
     kernel = te.create_prim_func([*tensors, *results], "int64")
     if attrs:
         kernel = kernel.with_attrs(attrs)
     if len(types) != 1:
         types = [[relax.TensorType(result.shape, result.dtype) for result in results]]
-    return kernel.without_attr("global_symbol"), given, types[0]
+    return kernel.without_attr("global_symbol"), arguments, types[0]
 
 
-def _argument(arg: Any, given: list[relax.Expr], tensors: list[te.Tensor]) -> Any:
+def _argument(arg: Any, arguments: list[relax.Expr], tensors: list[te.Tensor]) -> Any:
     """``arg`` as a TE function takes it; a tensor is added to both lists."""
     if arg is None or isinstance(arg, int | float | str | tirx.IntImm | tirx.FloatImm):
         return arg
     if isinstance(arg, list | tuple):
-        return type(arg)(_argument(each, given, tensors) for each in arg)
+        return type(arg)(_argument(item, arguments, tensors) for item in arg)
     if isinstance(arg, relax.Expr) and _is_static(arg):
         letters = string.ascii_uppercase
         place = len(tensors)
         name = letters[place] if place < len(letters) else f"tensor_input_{place}"  # as TVM calls them
-        given.append(arg)
+        arguments.append(arg)
         tensors.append(te_tensor(arg, {}, arg.name if isinstance(arg, relax.Var) else name))
         return tensors[-1]
     raise _DynamicError

@@ -56,7 +56,7 @@ class _Product:
 class _Take:
     """What one value is made of: places along an axis of a product's value, which stays or goes."""
 
-    made: str
+    value: str
     axis: int
     places: tuple[int, ...]
     stays: bool
@@ -86,8 +86,8 @@ class _TakeApart(Step):
         self._passed: set[str] = set()  # what scales made, which are in the weights now
         for node in model.graph.node:
             product = self._product(node)
-            found = None if product is None else self._dealt(product)
-            self.parts.update({part.take.made: part for part in found or ()})
+            parts = None if product is None else self._dealt(product)
+            self.parts.update({part.take.value: part for part in parts or ()})
 
     def visit(self, node: NodeProto) -> None:
         """Append ``node``, or the products in its place."""
@@ -109,17 +109,17 @@ class _TakeApart(Step):
             return None
         weight = self.scope.shapes[node.input[1]]
         plain = attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0 and not attributes.get("transA", 0)
-        made = self.scope.shapes.get(node.output[0])
-        if len(weight) != 2 or not plain or made is None or self.scope.types[node.input[1]] != TensorProto.FLOAT:
+        result = self.scope.shapes.get(node.output[0])
+        if len(weight) != 2 or not plain or result is None or self.scope.types[node.input[1]] != TensorProto.FLOAT:
             return None
-        columns, bias, value = made[-1], str(node.input[2]) if len(node.input) > 2 else "", str(node.output[0])
-        if math.prod(made[:-1]) < FEWEST_ROWS or (bias and not self._is_row(bias, columns)):
+        columns, bias, value = result[-1], str(node.input[2]) if len(node.input) > 2 else "", str(node.output[0])
+        if math.prod(result[:-1]) < FEWEST_ROWS or (bias and not self._is_row(bias, columns)):
             return None
         reader = self.only_reader(value)
         if reader is not None and reader.op_type == "Add" and not bias:
             bias = next((str(name) for name in reader.input if name != value and self._is_row(name, columns)), "")
             value = str(reader.output[0]) if bias else value
-        shape, factors, perm = made, 1, None
+        shape, factors, perm = result, 1, None
         reader = self.only_reader(value)
         if reader is not None and reader.op_type == "Reshape":
             value, shape = str(reader.output[0]), self.scope.shapes.get(reader.output[0], ())
@@ -141,7 +141,7 @@ class _TakeApart(Step):
         """The parts that a product is taken apart into; None unless that is all that is done with it."""
         shape = [product.shape[axis] for axis in product.perm or range(len(product.shape))]
         takes = [self._takes(reader, product.value, shape) for reader in self.readers(product.value) or ()]
-        taken = [take for each in takes for take in each or ()]
+        taken = [take for of_reader in takes for take in of_reader or ()]
         if len(taken) < 2 or None in takes or len({take.axis for take in taken}) != 1:
             return None
         axis = taken[0].axis
@@ -151,7 +151,7 @@ class _TakeApart(Step):
         if not is_factor or len(places) != len(set(places)) or not all(take.places for take in taken):
             return None
         squeezed = [self._squeezed(take, len(shape)) for take in taken]
-        return [_Part(product, take, self._scale(take.made)) for take in squeezed]
+        return [_Part(product, take, self._scale(take.value)) for take in squeezed]
 
     def _takes(self, node: NodeProto, value: str, shape: Sequence[int]) -> list[_Take] | None:
         """What ``node``, a gather, a slice or a split of ``value``, takes; None if it is none of them."""
@@ -160,31 +160,31 @@ class _TakeApart(Step):
         numbers = [np.asarray(self.array(name)) for name in node.input[1:]]
         axis = int(attributes_of(node).get("axis", 0)) % len(shape)
         if node.op_type == "Gather" and numbers[0].ndim < 2:
-            places = tuple(int(each) % shape[axis] for each in numbers[0].reshape(-1))
+            places = tuple(int(number) % shape[axis] for number in numbers[0].reshape(-1))
             return [_Take(str(node.output[0]), axis, places, numbers[0].ndim == 1)]
         if node.op_type == "Split":
             sizes = [self.scope.shapes.get(name, ())[axis : axis + 1] for name in node.output]
-            stops = np.cumsum([0, *(size for each in sizes for size in each)]).tolist()
+            stops = np.cumsum([0, *(size for dims in sizes for size in dims)]).tolist()
             if len(stops) != len(sizes) + 1 or stops[-1] != shape[axis]:
                 return None
             bounds = zip(node.output, pairwise(stops), strict=True)
-            return [_Take(str(name), axis, tuple(range(*each)), True) for name, each in bounds]
-        if node.op_type != "Slice" or len(numbers) < 3 or any(each.size != 1 for each in numbers):
+            return [_Take(str(name), axis, tuple(range(*ends)), True) for name, ends in bounds]
+        if node.op_type != "Slice" or len(numbers) < 3 or any(array.size != 1 for array in numbers):
             return None
-        start, stop, along, *step = (int(each.reshape(())) for each in numbers)
+        start, stop, along, *step = (int(array.reshape(())) for array in numbers)
         along %= len(shape)
         places = tuple(range(shape[along])[start : stop : (*step, 1)[0]])
         return [_Take(str(node.output[0]), along, places, True)]
 
     def _squeezed(self, take: _Take, rank: int) -> _Take:
         """With the squeeze that follows, if all that does is to drop the axis."""
-        reader = self.only_reader(take.made)
+        reader = self.only_reader(take.value)
         if not take.stays or len(take.places) != 1 or reader is None or reader.op_type != "Squeeze":
             return take
         axes = self.array(reader.input[1]) if len(reader.input) > 1 else None
-        if axes is None or [int(each) % rank for each in axes.reshape(-1)] != [take.axis]:
+        if axes is None or [int(axis) % rank for axis in axes.reshape(-1)] != [take.axis]:
             return take
-        return replace(take, made=str(reader.output[0]), stays=False)
+        return replace(take, value=str(reader.output[0]), stays=False)
 
     def _scale(self, name: str) -> Array | None:
         """The number that all of ``name`` is multiplied by before anything else is done with it but moving it."""
@@ -194,7 +194,7 @@ class _TakeApart(Step):
             reader = self.only_reader(name)
         if reader is None or reader.op_type != "Mul":
             return None
-        factor = next((each for each in reader.input if each in self.scope.tensors), "")
+        factor = next((operand for operand in reader.input if operand in self.scope.tensors), "")
         if not factor or math.prod(self.scope.shapes[factor]) != 1:
             return None
         if len(self.scope.shapes[factor]) > len(self.scope.shapes.get(name, ())):
@@ -208,17 +208,17 @@ class _TakeApart(Step):
         first = len(product.shape) - product.factors
         numbers = np.arange(math.prod(product.shape[first:])).reshape(product.shape[first:])
         columns = numbers.take(take.places, axis=along - first).reshape(-1)
-        made = self.op("MatMul", product.x, self.const(self._columns(product.weight, columns, part, product.turned)))
+        value = self.op("MatMul", product.x, self.const(self._columns(product.weight, columns, part, product.turned)))
         if product.bias:
-            made = self.op("Add", made, self.const(self._columns(product.bias, columns, part)))
+            value = self.op("Add", value, self.const(self._columns(product.bias, columns, part)))
         shape = list(product.shape)
         shape[along : along + 1] = [len(take.places)] if take.stays else []
         if product.factors > 1:
-            made = self.reshape(made, *shape)
+            value = self.reshape(value, *shape)
         if product.perm is not None:
             kept = [axis for axis in product.perm if take.stays or axis != along]
-            made = self.transpose(made, *(axis - (not take.stays and axis > along) for axis in kept))
-        self.called("Identity", [made], take.made)
+            value = self.transpose(value, *(axis - (not take.stays and axis > along) for axis in kept))
+        self.called("Identity", [value], take.value)
 
     def _columns(self, name: str, columns: Array, part: _Part, turned: bool = False) -> Array:
         """Some columns of a constant (…, C), or rows where it is ``turned``, scaled."""

@@ -47,9 +47,9 @@ class FusionScope(Scope):
 
     def maker(self, name: str, *kinds: str) -> Node | None:
         """The standard node of one of ``kinds`` that makes ``name``, if there is one."""
-        found = self.makers.get(name)
-        is_kind = found is not None and found.op_type in kinds and found.domain in STANDARD_DOMAINS
-        return Node(found, self) if found is not None and is_kind else None
+        node = self.makers.get(name)
+        is_kind = node is not None and node.op_type in kinds and node.domain in STANDARD_DOMAINS
+        return Node(node, self) if node is not None and is_kind else None
 
     def only_for(self, name: str, *kinds: str) -> Node | None:
         """Work like ``maker``, if only one input of one node reads ``name``."""
@@ -84,9 +84,9 @@ class FusionScope(Scope):
             node = copy
         for entry in ENTRIES.get((Role.FUSE, "", node.op_type), ()) if node.domain in STANDARD_DOMAINS else ():
             emit = Emit(Node(node, self))
-            made = entry.function(emit.node, emit)
-            if made is not None:
-                self._replace(node, emit.nodes, made)
+            results = entry.function(emit.node, emit)
+            if results is not None:
+                self._replace(node, emit.nodes, results)
                 return
         if (same := self._repeated(node)) is not None:
             self._replace(node, (), same)
@@ -103,17 +103,17 @@ class FusionScope(Scope):
         key = node.domain, node.op_type, tuple(node.input), tuple(attributes)
         earlier = self._first.setdefault(key, node)
         wanted = [index for index, name in enumerate(node.output) if name]
-        made = [*earlier.output, *[""] * (len(node.output) - len(earlier.output))]
-        return None if earlier is node or not all(made[index] for index in wanted) else list(map(str, made))
+        outputs = [*earlier.output, *[""] * (len(node.output) - len(earlier.output))]
+        return None if earlier is node or not all(outputs[index] for index in wanted) else list(map(str, outputs))
 
-    def _replace(self, node: NodeProto, nodes: Sequence[NodeProto], made: Sequence[str]) -> None:
-        """Visit ``nodes`` in the place of ``node``, whose outputs are the values ``made``."""
-        written = {name for each in nodes for name in each.output}
-        pairs = [(name, str(output)) for name, output in zip(made, node.output, strict=False) if output]
+    def _replace(self, node: NodeProto, nodes: Sequence[NodeProto], values: Sequence[str]) -> None:
+        """Visit ``nodes`` in the place of ``node``, whose outputs are the values ``values``."""
+        written = {name for new_node in nodes for name in new_node.output}
+        pairs = [(name, str(output)) for name, output in zip(values, node.output, strict=False) if output]
         names = {name: output for name, output in pairs if name in written}
-        for each in nodes:
-            rename(each, names)
-            self.reads.update(filter(None, each.input))
+        for new_node in nodes:
+            rename(new_node, names)
+            self.reads.update(filter(None, new_node.input))
         for name, output in pairs:
             if name not in written:
                 self.reads[name] += self.reads[output]
@@ -121,8 +121,8 @@ class FusionScope(Scope):
                     self._kept.append(helper.make_node("Identity", [name], [output], output))
                 self._renamed[output] = name
         self._unread(node)
-        for each in nodes:
-            self.visit(each)
+        for new_node in nodes:
+            self.visit(new_node)
 
     def _unread(self, node: NodeProto) -> None:
         """Forget that ``node``, which is gone, read its inputs, and forget nodes that nothing reads then."""

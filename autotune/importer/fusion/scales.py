@@ -43,7 +43,7 @@ class Affine:
 
     def along(self, axis: int) -> bool:
         """Whether scale and shift are the same along all axes but ``axis``."""
-        return all(each is None or each.size == each.shape[axis] for each in (self.scale, self.shift))
+        return all(factor is None or factor.size == factor.shape[axis] for factor in (self.scale, self.shift))
 
 
 def affine_of(node: Node) -> Affine | None:
@@ -53,8 +53,8 @@ def affine_of(node: Node) -> Affine | None:
     scope = node.scope
     position = 1 if node.input(0) not in scope.tensors else 0
     data, other = node.input(1 - position), node.input(position)
-    shape, made = scope.shapes.get(data), scope.shapes.get(node.proto.output[0])
-    if other not in scope.tensors or data in scope.tensors or not shape or shape != made:
+    shape, result = scope.shapes.get(data), scope.shapes.get(node.proto.output[0])
+    if other not in scope.tensors or data in scope.tensors or not shape or shape != result:
         return None
     sizes = scope.shapes[other]
     if scope.types.get(data) not in FLOATS or math.prod(sizes) > max(shape) or (node.kind == "Div" and position == 0):
@@ -73,7 +73,7 @@ def affine_of(node: Node) -> Affine | None:
 
 def _affine(data: str, scale: Factor | None, shift: Factor | None) -> Affine | None:
     """An ``Affine`` of finite numbers, else None."""
-    sound = all(each is None or np.isfinite(each).all() for each in (scale, shift))
+    sound = all(factor is None or np.isfinite(factor).all() for factor in (scale, shift))
     return Affine(data, scale, shift) if sound and (scale is None or abs(scale).max(initial=0) < LARGEST) else None
 
 
@@ -84,7 +84,11 @@ def _normalised(node: Node) -> Affine | None:
     is_plain = not node.attr("training_mode", 0) and node.attr("spatial", 1) and not any(map(node.wants, range(1, 5)))
     if not is_plain or not shape or len(shape) < 2 or node.type(0) not in FLOATS:
         return None
-    known = [each.astype(np.float64) for each in parameters if each is not None and each.shape == (shape[1],)]
+    known = [
+        parameter.astype(np.float64)
+        for parameter in parameters
+        if parameter is not None and parameter.shape == (shape[1],)
+    ]
     if len(known) < 4:
         return None
     scale, bias, mean, variance = known
@@ -110,7 +114,7 @@ def into_convolution(node: Node, e: Emit) -> list[str] | None:
     weight = conv.input(1)
     channels = scope.shapes[step.data][1]
     numbers = (step.scale, step.shift)
-    scale, shift = (None if each is None else np.broadcast_to(each.ravel(), channels) for each in numbers)
+    scale, shift = (None if factor is None else np.broadcast_to(factor.ravel(), channels) for factor in numbers)
     offset = _moved(conv, scale, shift)
     if offset is None:
         return None
@@ -143,8 +147,8 @@ def _scaled(scope: FusionScope, weight: str, factor: Factor) -> str | None:
     if kind == TensorProto.FLOAT16:
         exact = scope.weight(weight).astype(np.float64) * factor
         with np.errstate(over="ignore"):
-            made = exact.astype(np.float16).astype(np.float64)
-        if not np.allclose(made, exact, rtol=2.0**-10, atol=0):
+            rounded = exact.astype(np.float16).astype(np.float64)
+        if not np.allclose(rounded, exact, rtol=2.0**-10, atol=0):
             return None
     return scope.scaled(weight, factor)
 
@@ -163,16 +167,16 @@ def _moved(product: Node, scale: Factor | None, shift: Factor | None, beta: floa
         value = beta * scope.weight(bias).astype(np.float64) * (1.0 if scale is None else scale)
     value = value if shift is None else value + shift
     with np.errstate(over="ignore"):
-        made = value.astype(dtype)
-    return made if np.isfinite(made).all() else None
+        offset = value.astype(dtype)
+    return offset if np.isfinite(offset).all() else None
 
 
 def written(e: Emit, node: Node, inputs: list[str], **attributes: object) -> str:
     """``node`` on other inputs, with its name and its attributes as far as ``attributes`` does not replace them."""
     kept = attributes_of(node.proto)
-    made = e.op(node.kind, *inputs, **{**kept, **attributes})
+    output = e.op(node.kind, *inputs, **{**kept, **attributes})
     e.nodes[-1].name = node.name
-    return made
+    return output
 
 
 def split_batch_norms(model: ModelProto) -> None:
@@ -199,23 +203,23 @@ class _Norms(Step):
         if step is None or step.scale is None or step.shift is None:
             self.nodes.append(node)
             return
-        made, scale, shift = str(node.output[0]), step.scale, step.shift
-        while (reader := self.only_reader(made)) is not None and reader.op_type in AFFINE:
+        result, scale, shift = str(node.output[0]), step.scale, step.shift
+        while (reader := self.only_reader(result)) is not None and reader.op_type in AFFINE:
             more = affine_of(Node(reader, self.scope))
             if more is None or not more.along(1):
                 break
-            made, factor = str(reader.output[0]), 1.0 if more.scale is None else more.scale
-            self._joined.add(made)
+            result, factor = str(reader.output[0]), 1.0 if more.scale is None else more.scale
+            self._joined.add(result)
             scale, shift = scale * factor, shift * factor + (0.0 if more.shift is None else more.shift)
         kind = self.scope.types[step.data]
         wide = TensorProto.FLOAT if kind in HALVES else kind  # x·a and b may be large, their sum small
         dtype = helper.tensor_dtype_to_np_dtype(wide)
         x = step.data if wide == kind else self.cast(step.data, wide)
-        a, b = (self.const(each.astype(dtype).reshape(each.shape[1:])) for each in (scale, shift))
+        a, b = (self.const(array.astype(dtype).reshape(array.shape[1:])) for array in (scale, shift))
         if wide == kind:
-            self.called("Add", [self.op("Mul", x, a), b], made)
+            self.called("Add", [self.op("Mul", x, a), b], result)
         else:
-            self.called("Cast", [self.op("Add", self.op("Mul", x, a), b)], made, to=kind)
+            self.called("Cast", [self.op("Add", self.op("Mul", x, a), b)], result, to=kind)
 
 
 @fuses("Add")
@@ -234,11 +238,18 @@ def product_with_bias(node: Node, e: Emit) -> list[str] | None:
 def _gemm(product: Node, bias: str, node: Node, e: Emit) -> list[str] | None:
     scope = product.scope
     data, weight = product.known_shape(0), product.shape(1)
-    made, result = (scope.shapes.get(each.proto.output[0]) for each in (product, node))
-    if data is None or made is None or made != result or len(data) < 2 or len(weight) != 2 or 0 in (*data, *weight):
+    product_shape, result = (scope.shapes.get(operator.proto.output[0]) for operator in (product, node))
+    if (
+        data is None
+        or product_shape is None
+        or product_shape != result
+        or len(data) < 2
+        or len(weight) != 2
+        or 0 in (*data, *weight)
+    ):
         return None
     sizes = scope.shapes[bias]
-    if scope.types.get(bias) not in FLOATS or len(sizes) > len(made):
+    if scope.types.get(bias) not in FLOATS or len(sizes) > len(product_shape):
         return None
     if len(data) == 2:
         made_by = e.op("Gemm", product.input(0), product.input(1), bias)
@@ -259,7 +270,7 @@ def _gemm(product: Node, bias: str, node: Node, e: Emit) -> list[str] | None:
     e.nodes[-1].name = product.name
     for name, shape in ((flat, (rows, data[-1])), (gemm, (rows, weight[1]))):
         scope.shapes[name], scope.types[name] = shape, product.type(0)
-    return [e.reshape(gemm, *made)]
+    return [e.reshape(gemm, *product_shape)]
 
 
 @fuses(*AFFINE)
@@ -274,7 +285,7 @@ def into_gemm(node: Node, e: Emit) -> list[str] | None:
     columns = 0 if gemm is None else scope.shapes.get(str(gemm.proto.output[0]), (0,))[-1]
     if gemm is None or not step.along(-1) or scope.shapes[step.data][-1] != columns:
         return None
-    scale, shift = (None if each is None else each.ravel() for each in (step.scale, step.shift))
+    scale, shift = (None if factor is None else factor.ravel() for factor in (step.scale, step.shift))
     weight, offset = gemm.input(1), _moved(gemm, scale, shift, float(gemm.attr("beta", 1.0)))
     if offset is None:
         return None
@@ -284,8 +295,8 @@ def into_gemm(node: Node, e: Emit) -> list[str] | None:
         if scaled is None:
             return None
         weight = scaled
-    made = written(e, gemm, [gemm.input(0), weight, *([e.const(offset)] if offset.size else [])], beta=1.0)
+    output = written(e, gemm, [gemm.input(0), weight, *([e.const(offset)] if offset.size else [])], beta=1.0)
     if view is None:
-        return [made]
-    scope.shapes[made], scope.types[made] = scope.shapes[view.input(0)], scope.types[view.input(0)]
-    return [e.op("Reshape", made, view.input(1), **({"allowzero": 1} if view.attr("allowzero", 0) else {}))]
+        return [output]
+    scope.shapes[output], scope.types[output] = scope.shapes[view.input(0)], scope.types[view.input(0)]
+    return [e.op("Reshape", output, view.input(1), **({"allowzero": 1} if view.attr("allowzero", 0) else {}))]

@@ -49,19 +49,22 @@ def transpose_of_ones(node: Node, e: Emit) -> list[str] | None:
 def two_reshapes(node: Node, e: Emit) -> list[str] | None:
     """The last of two reshapes in a row reads what the first one reads."""
     before = scope_of(node).only_for(node.input(0), "Reshape")
-    made = node.scope.shapes.get(str(node.proto.output[0]))
-    return None if before is None or made is None or 0 in made else [e.reshape(before.input(0), *made)]
+    shape = node.scope.shapes.get(str(node.proto.output[0]))
+    return None if before is None or shape is None or 0 in shape else [e.reshape(before.input(0), *shape)]
 
 
 @fuses("Unsqueeze")
 def two_unsqueezes(node: Node, e: Emit) -> list[str] | None:
     """Several new axes at once."""
     before = scope_of(node).only_for(node.input(0), "Unsqueeze")
-    shape, made = (None if before is None else before.known_shape(0)), node.scope.shapes.get(str(node.proto.output[0]))
-    first, second = (None if each is None else each.array(1) for each in (before, node))
-    if before is None or shape is None or made is None or first is None or second is None:
+    shape, result = (
+        (None if before is None else before.known_shape(0)),
+        node.scope.shapes.get(str(node.proto.output[0])),
+    )
+    first, second = (None if step is None else step.array(1) for step in (before, node))
+    if before is None or shape is None or result is None or first is None or second is None:
         return None
-    rank = len(made)
+    rank = len(result)
     late = {int(axis) % rank for axis in second}
     kept = [axis for axis in range(rank) if axis not in late]
     early = {kept[int(axis) % len(kept)] for axis in first}
@@ -73,8 +76,8 @@ def reduction_of_kept_axes(node: Node, e: Emit) -> list[str] | None:
     """A reduction whose axes are put back keeps them."""
     scope = scope_of(node)
     before = scope.only_for(node.input(0), *REDUCTIONS)
-    made, shape = scope.shapes.get(str(node.proto.output[0])), None if before is None else before.known_shape(0)
-    if before is None or made is None or shape is None or before.attr("keepdims", 1) or len(made) != len(shape):
+    result, shape = scope.shapes.get(str(node.proto.output[0])), None if before is None else before.known_shape(0)
+    if before is None or result is None or shape is None or before.attr("keepdims", 1) or len(result) != len(shape):
         return None
     axes = before.attr("axes", before.array(1)) if before.input(1) else before.attr("axes")
     added = node.attr("axes", node.array(1))

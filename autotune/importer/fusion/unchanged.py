@@ -13,9 +13,13 @@ from autotune.importer.rewriting.registry import fuses
 
 def _keeps_shape(node: Node, index: int = 0) -> bool:
     """Whether the result has the known shape and type of input ``index``."""
-    made = str(node.proto.output[0])
+    output = str(node.proto.output[0])
     shape = node.known_shape(index)
-    return shape is not None and shape == node.scope.shapes.get(made) and node.type(index) == node.scope.types.get(made)
+    return (
+        shape is not None
+        and shape == node.scope.shapes.get(output)
+        and node.type(index) == node.scope.types.get(output)
+    )
 
 
 @fuses("Expand", "Flatten", "Reshape", "Squeeze", "Tile", "Unsqueeze")

@@ -36,13 +36,13 @@ def caches_of(model: ModelProto) -> tuple[Cache, ...]:
     inputs = {value.name: number for number, value in enumerate(true_inputs(model.graph))}
     outputs = {value.name: number for number, value in enumerate(model.graph.output)}
     aliases = {node.input[0]: node.output[0] for node in model.graph.node if node.op_type == "Identity"}
-    found = []
+    caches = []
     for node in model.graph.node:
         for kind, past, present in _pairs(node):
             present = present if present in outputs else aliases.get(present, "")
             if past in inputs and present in outputs:
-                found.append(Cache(inputs[past], outputs[present], kind))
-    return tuple(found)
+                caches.append(Cache(inputs[past], outputs[present], kind))
+    return tuple(caches)
 
 
 def _pairs(node: NodeProto) -> list[tuple[str, str, str]]:
@@ -177,11 +177,11 @@ class _Attention(Step):
         elif length > 1:
             raise UnsupportedError(f"attention (node {product.name!r}) has no mask that hides later positions{ADVICE}")
         inputs = [scores.query, *updates, *pasts, LENGTHS, *([mask] if mask else [])]
-        made = [out, self.fresh(), self.fresh()]
+        outputs = [out, self.fresh(), self.fresh()]
         self.nodes.append(
-            helper.make_node(ATTENTION, inputs, made, out, domain=OWN_DOMAIN, scale=scores.scale, new_at=new_at)
+            helper.make_node(ATTENTION, inputs, outputs, out, domain=OWN_DOMAIN, scale=scores.scale, new_at=new_at)
         )
-        for name, sizes in zip(made, (shape, *[(*past[:2], total, past[3])] * 2), strict=True):
+        for name, sizes in zip(outputs, (shape, *[(*past[:2], total, past[3])] * 2), strict=True):
             if name not in self.scope.shapes:
                 self.declare(name, sizes, TensorProto.FLOAT)
 
@@ -194,17 +194,17 @@ class _Attention(Step):
             return _Scores(node.input[0], node.input[1], 1.0, [])
         if node.op_type == "Add":
             for mine, other in (node.input, list(node.input)[::-1]):
-                found = self._scores(mine)
-                if found is not None:
-                    found.masks.append(other)
-                    return found
+                scores = self._scores(mine)
+                if scores is not None:
+                    scores.masks.append(other)
+                    return scores
         if node.op_type in ("Mul", "Div"):
             for mine, other in (node.input, list(node.input)[::-1])[: 2 if node.op_type == "Mul" else 1]:
                 factor = self._number(other)
-                found = self._scores(mine) if factor is not None else None
-                if found is not None and factor is not None and not found.masks:
-                    found.scale *= factor if node.op_type == "Mul" else 1 / factor
-                    return found
+                scores = self._scores(mine) if factor is not None else None
+                if scores is not None and factor is not None and not scores.masks:
+                    scores.scale *= factor if node.op_type == "Mul" else 1 / factor
+                    return scores
         return None
 
     def _number(self, name: str) -> float | None:

@@ -56,7 +56,7 @@ def generation_shapes(path: Path, wanted: Generation) -> tuple[Mapping[str, Shap
         )
     names = {value.name: [dim_name(dim) for dim in value.type.tensor_type.shape.dim] for value in values}
     sequence = names[tokens.name][1]
-    found = []
+    sets = []
     for batch, length in sizes:
         symbols = {names[values[caches[0].past].name][0]: batch, sequence: length}
         if not fixed:
@@ -67,7 +67,7 @@ def generation_shapes(path: Path, wanted: Generation) -> tuple[Mapping[str, Shap
                 dim.dim_value if is_known(dim) else _size(value.name, axis, dim_name(dim), symbols, positions)
                 for axis, dim in enumerate(value.type.tensor_type.shape.dim)
             )
-        found.append(shapes)
+        sets.append(shapes)
     logger.warning(
         "guessed: tokens are %r, caches are %d inputs such as %r of %d positions (%s); prompts in parts of %s, then "
         "single tokens of %s sequences; say otherwise with --positions, --prompts and --sequences",
@@ -79,7 +79,7 @@ def generation_shapes(path: Path, wanted: Generation) -> tuple[Mapping[str, Shap
         ", ".join(str(length) for _, length in sizes if length > 1) or "1",
         ", ".join(str(batch) for batch, length in sizes if length == 1),
     )
-    return tuple(found)
+    return tuple(sets)
 
 
 def _tokens(values: list[onnx.ValueInfoProto]) -> onnx.ValueInfoProto:

@@ -39,7 +39,7 @@ def _is_column(expr: relax.Expr) -> bool:
     """Whether ``expr`` convolves images of one column by filters of one column."""
     if operator_name(expr) != "relax.nn.conv2d" or str(expr.attrs.data_layout) != "NCHW":
         return False
-    shapes = [shape_of(each) for each in (*expr.args, expr)]
+    shapes = [shape_of(value) for value in (*expr.args, expr)]
     if any(shape is None for shape in shapes) or any(shape[3] != 1 for shape in shapes if shape is not None):
         return False
     image = shapes[0] or ()

@@ -116,7 +116,7 @@ def _form_of(expr: relax.Expr) -> Polyphase | None:
     array = weight.value.numpy()
     if array.dtype != np.float32 or array.shape[0] > SUMS // 2:
         return None
-    strides, pads, shape = (tuple(int(n) for n in each) for each in (attrs.strides, attrs.padding, expr.ty.shape))
+    strides, pads, shape = (tuple(int(n) for n in sizes) for sizes in (attrs.strides, attrs.padding, expr.ty.shape))
     form = Polyphase(array, strides, pads, shape[2:])
     return form if form.is_worth_it else None
 

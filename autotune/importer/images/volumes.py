@@ -97,12 +97,12 @@ class _Volumes(ImageView):
     def _pooled(self, call: relax.Call) -> relax.Expr | None:
         """Pool single frames; None if frames are pooled together."""
         attrs = call.attrs
-        depth, *size = (int(each) for each in attrs.pool_size)
-        step, *strides = (int(each) for each in attrs.strides)
+        depth, *size = (int(extent) for extent in attrs.pool_size)
+        step, *strides = (int(stride) for stride in attrs.strides)
         front, top, left, back, bottom, right = (int(pad) for pad in attrs.padding)
         if str(attrs.layout) != "NCDHW" or (depth, step, front, back) != (1, 1, 0, 0):
             return None
-        pads, dilation = (top, left, bottom, right), [int(each) for each in attrs.dilation][1:]
+        pads, dilation = (top, left, bottom, right), [int(rate) for rate in attrs.dilation][1:]
         image = self.image(call.args[0])
         pooled = POOLS[operator_name(call)](
             image, size, strides, pads, dilation, bool(attrs.ceil_mode), bool(attrs.count_include_pad)

@@ -59,16 +59,16 @@ class Tables(LevelsStep):
 
     def _made(self, node: NodeProto) -> bool:
         goal = self.levels(node) if self.opset >= LEAST_OPSET else None
-        found = None if goal is None or goal.axis is not None else self._function(str(node.input[0]), MOST_NODES)
-        if found is None or goal is None or not any(each.op_type in COSTLY for each in found.nodes):
+        function = None if goal is None or goal.axis is not None else self._function(str(node.input[0]), MOST_NODES)
+        if function is None or goal is None or not any(inner.op_type in COSTLY for inner in function.nodes):
             return False
         shape = self.scope.shapes.get(node.output[0])
-        if shape is None or shape != self.scope.shapes.get(found.levels.q):
+        if shape is None or shape != self.scope.shapes.get(function.levels.q):
             return False
-        table = self._values(found, node)
+        table = self._values(function, node)
         if table is None:
             return False
-        inputs, name = [found.levels.q, self.const(table)], str(node.output[0])
+        inputs, name = [function.levels.q, self.const(table)], str(node.output[0])
         self.nodes.append(helper.make_node(TABLE, inputs, [name], f"{name}/table", domain=OWN_DOMAIN))
         self.declare(name, shape, goal.kind)
         return True
@@ -85,19 +85,21 @@ class Tables(LevelsStep):
             return self._again(maker, levels, left) or _Function(levels, [maker])
         if maker.op_type not in COSTLY | CHEAP or len(maker.output) != 1:
             return None
-        found: _Function | None = None
+        function: _Function | None = None
         constants: list[NodeProto] = []
-        for each in filter(None, maker.input):
-            if self.is_constant(each):
-                if (made := self._number(str(each))) is None:
+        for operand in filter(None, maker.input):
+            if self.is_constant(operand):
+                if (nodes := self._number(str(operand))) is None:
                     return None
-                constants += made
+                constants += nodes
                 continue
-            part = self._function(str(each), left - 1)
-            if part is None or (found is not None and part.levels.q != found.levels.q):
+            part = self._function(str(operand), left - 1)
+            if part is None or (function is not None and part.levels.q != function.levels.q):
                 return None
-            found = part if found is None else _Function(found.levels, [*found.nodes, *_new(part, found)])
-        return None if found is None else _Function(found.levels, [*found.nodes, *constants, maker])
+            function = (
+                part if function is None else _Function(function.levels, [*function.nodes, *_new(part, function)])
+            )
+        return None if function is None else _Function(function.levels, [*function.nodes, *constants, maker])
 
     def _number(self, name: str) -> list[NodeProto] | None:
         """The nodes that make a constant of one element, none or one that dequantises; None for others."""
@@ -106,7 +108,7 @@ class Tables(LevelsStep):
         maker = self.makers.get(name)
         if maker is None or maker.op_type != "DequantizeLinear":
             return None
-        arrays = [self.array(each) for each in filter(None, maker.input)]
+        arrays = [self.array(operand) for operand in filter(None, maker.input)]
         return [maker] if all(array is not None and array.size == 1 for array in arrays) else None
 
     def _again(self, maker: NodeProto, levels: Levels, left: int) -> _Function | None:
@@ -119,16 +121,16 @@ class Tables(LevelsStep):
             return None
         return _Function(before.levels, [*before.nodes, quantiser, maker])
 
-    def _values(self, found: _Function, last: NodeProto) -> np.ndarray | None:
+    def _values(self, function: _Function, last: NodeProto) -> np.ndarray | None:
         """The bytes that ``last`` makes of all bytes, by their bits; None where its parameters are not known."""
-        nodes = [*found.nodes, last]
-        made = {name for node in nodes for name in node.output}
-        names = {name for node in nodes for name in node.input if name} - made - {found.levels.q}
+        nodes = [*function.nodes, last]
+        produced = {name for node in nodes for name in node.output}
+        names = {name for node in nodes for name in node.input if name} - produced - {function.levels.q}
         arrays = {str(name): array for name in names if (array := self.array(name)) is not None}
         if len(arrays) < len(names):
             return None
-        dtype = helper.tensor_dtype_to_np_dtype(found.levels.kind)
-        feed = {**arrays, found.levels.q: np.arange(256).astype(np.uint8).view(dtype)}
+        dtype = helper.tensor_dtype_to_np_dtype(function.levels.kind)
+        feed = {**arrays, function.levels.q: np.arange(256).astype(np.uint8).view(dtype)}
         values = reference_values(nodes, feed, [str(last.output[0])], max(self.opset, REFERENCE_OPSET))
         return None if values is None else np.asarray(values[0])
 

@@ -113,7 +113,7 @@ class _Moved(LevelsStep):
         goal = behind or known[0]
         if goal is None:
             return False
-        if behind is None and any(each is None or each.key != goal.key for each in known):
+        if behind is None and any(levels is None or levels.key != goal.key for levels in known):
             return False
         if behind is not None and goal.axis is not None:
             return False
@@ -123,8 +123,8 @@ class _Moved(LevelsStep):
                 return False
             axis = list(attributes["perm"]).index(axis)
         parts = [
-            each.q if each is not None and each.key == goal.key else self.quantised(name, goal).q
-            for name, each in zip(data, known, strict=True)
+            levels.q if levels is not None and levels.key == goal.key else self.quantised(name, goal).q
+            for name, levels in zip(data, known, strict=True)
         ]
         q = self.op(node.op_type, *parts, *node.input[count:], **attributes_of(node))
         self._integers[node.output[0]] = replace(goal, q=q, axis=axis, key=(goal.key[0], axis, *goal.key[2:]))
@@ -189,12 +189,12 @@ class _Products(LevelsStep):
         if attributes.get("alpha", 1.0) != 1.0:
             scale = self.op("Mul", scale, self.const(np.float32(attributes["alpha"])))
         factor = self.reshape(scale, *places) if w.axis is not None else scale
-        made = self.op("Mul", self.cast(product, FLOAT), factor)
+        scaled = self.op("Mul", self.cast(product, FLOAT), factor)
         if bias and not integers:
             if attributes.get("beta", 1.0) != 1.0:
                 bias = self.op("Mul", bias, self.const(np.float32(attributes["beta"])))
-            made = self.op("Add", made, self.reshape(bias, *places) if is_conv else bias)
-        self.called("Identity", [made], node.output[0])
+            scaled = self.op("Add", scaled, self.reshape(bias, *places) if is_conv else bias)
+        self.called("Identity", [scaled], node.output[0])
         return True
 
     def _per_filter(self, name: str, w: Levels) -> str:
@@ -210,9 +210,9 @@ class _Products(LevelsStep):
             return ""
         zero = self.array(maker.input[2]) if len(maker.input) > 2 and maker.input[2] else np.zeros(())
         scales = [self.array(name) for name in (maker.input[1], x.scale, w.scale)]
-        if zero is None or zero.any() or any(each is None for each in scales):
+        if zero is None or zero.any() or any(scale is None for scale in scales):
             return ""
-        own, of_x, of_w = (np.asarray(each, np.float32) for each in scales)
+        own, of_x, of_w = (np.asarray(scale, np.float32) for scale in scales)
         wanted = of_x.reshape(()) * of_w
         if own.size not in (1, wanted.size) or not np.allclose(own.reshape(-1), wanted.reshape(-1), 1e-5, 0):
             return ""
@@ -306,9 +306,9 @@ class _OneType(LevelsStep):
 
     def visit(self, node: NodeProto) -> None:
         """See the module's docstring."""
-        made = [name for name in node.output if name in self._shifted]
+        written = [name for name in node.output if name in self._shifted]
         read = [index for index, name in enumerate(node.input) if name in self._shifted]
-        if not made and not read:
+        if not written and not read:
             self.nodes.append(node)
             return
         inputs = [self._shifted.get(name, str(name)) for name in node.input]
@@ -322,18 +322,18 @@ class _OneType(LevelsStep):
                 inputs[2 + index] = self._zero(inputs[2 + index])
         to = self._shifted.get(node.output[0], str(node.output[0]))
         if node.op_type == TABLE:
-            inputs[1] = self._table(str(node.input[1]), bool(read), bool(made))
+            inputs[1] = self._table(str(node.input[1]), bool(read), bool(written))
             self.nodes.append(helper.make_node(TABLE, inputs, [to], to, domain=node.domain))
-            self.declare(to, self.scope.shapes[node.output[0]], self._kind if made else self.scope.types[to])
+            self.declare(to, self.scope.shapes[node.output[0]], self._kind if written else self.scope.types[to])
             return
         self.called(node.op_type, inputs, to, **attributes)
 
-    def _table(self, name: str, read: bool, made: bool) -> str:
+    def _table(self, name: str, read: bool, written: bool) -> str:
         """A table for shifted bytes, of shifted bytes."""
         table = self.array(name)
         assert table is not None
         table = np.roll(table, OFFSET) if read else table
-        return self.const((table.astype(np.int32) + self._more).astype(self._wanted) if made else table)
+        return self.const((table.astype(np.int32) + self._more).astype(self._wanted) if written else table)
 
     def _zero(self, zero: str) -> str:
         """A zero point and what the others get, in the type wanted."""
@@ -344,7 +344,7 @@ class _OneType(LevelsStep):
 
     def _shiftable(self) -> set[str]:
         """The tensors that quantisers make and that nothing reads but what can read the other type as well."""
-        found = {
+        shiftable = {
             str(node.output[0])
             for node in self.makers.values()
             if (node.op_type in ("QuantizeLinear", "Concat", TABLE) or _is_move(node))
@@ -352,20 +352,21 @@ class _OneType(LevelsStep):
             and not self.is_constant(node.output[0])
         }
         while True:
-            wrong = {name for name in found if not self._is_shiftable(name, found)}
+            wrong = {name for name in shiftable if not self._is_shiftable(name, shiftable)}
             if not wrong:
-                return found
-            found -= wrong
+                return shiftable
+            shiftable -= wrong
 
-    def _is_shiftable(self, name: str, found: set[str]) -> bool:
+    def _is_shiftable(self, name: str, shiftable: set[str]) -> bool:
         maker, readers = self.makers[name], self.readers(name)
         if maker.op_type == "Concat":
             moved = list(maker.input)
         else:
             moved = [] if maker.op_type in ("QuantizeLinear", TABLE) else [maker.input[0]]
-        if readers is None or not all(each in found for each in moved):
+        if readers is None or not all(source in shiftable for source in moved):
             return False
         return all(
-            reader.op_type in ("DequantizeLinear", "ConvInteger", "MatMulInteger", TABLE) or reader.output[0] in found
+            reader.op_type in ("DequantizeLinear", "ConvInteger", "MatMulInteger", TABLE)
+            or reader.output[0] in shiftable
             for reader in readers
         )

@@ -33,7 +33,9 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
     for old, new in zip(function.params, params, strict=True):
         layouts.values[old] = Value(shape_of(old) or (), plain=new)
     layouts.consumers = _consumers(module)
-    layouts.bound = {each.value: each.var for each in bindings_of(module) if isinstance(each.value, relax.Call)}
+    layouts.bound = {
+        binding.value: binding.var for binding in bindings_of(module) if isinstance(binding.value, relax.Call)
+    }
     # Kernels that the importer wrote itself come along; calls of them name the copy.
     for var, kernel in module.functions_items():
         if isinstance(kernel, tirx.PrimFunc):
@@ -51,21 +53,21 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
 
 def _consumers(module: IRModule) -> dict[relax.Var, list[relax.Call]]:
     """Variable → the calls that read it; what the function returns counts as read by a call of nothing."""
-    found: dict[relax.Var, list[relax.Call]] = {}
+    consumers: dict[relax.Var, list[relax.Call]] = {}
 
     def note(expr: relax.Expr, call: relax.Call) -> None:
         if isinstance(expr, relax.Tuple):
             for field in expr.fields:
                 note(field, call)
         elif isinstance(expr, relax.Var):
-            found.setdefault(expr, []).append(call)
+            consumers.setdefault(expr, []).append(call)
 
     for binding in bindings_of(module):
         value = binding.value
         for arg in value.args if isinstance(value, relax.Call) else [value]:
             note(arg, value)
     note(module["main"].body.body, module["main"].body.body)
-    return found
+    return consumers
 
 
 def _leave_constants(expr: relax.Expr) -> None:

@@ -53,45 +53,43 @@ from schedules.templates.instructions.dots import FORMS, U8S8, DotForm, form_of
 
 def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Depthwise where every group is one channel; few input channels are read plain, as images come."""
-    found = convolution_of(layouts, call, ("float32", *(form.weight for form in FORMS.values())))
-    if found is None:
+    conv = convolution_of(layouts, call, ("float32", *(form.weight for form in FORMS.values())))
+    if conv is None:
         return None
-    form = form_of(str(call.args[0].ty.dtype), str(found.weight.dtype))
+    form = form_of(str(call.args[0].ty.dtype), str(conv.weight.dtype))
     if form is not None:
-        return _dot_convolution(layouts, found, form, shape) if str(call.ty.dtype) == form.sum else None
+        return _dot_convolution(layouts, conv, form, shape) if str(call.ty.dtype) == form.sum else None
     if str(call.args[0].ty.dtype) != "float32":
         return None
-    groups, block = found.groups, layouts.block
-    image, weight, order, shuffle = channel_orders.readable(
-        layouts, found.value, found.weight, groups, found.is_depthwise
-    )
-    if found.is_depthwise:
+    groups, block = conv.groups, layouts.block
+    image, weight, order, shuffle = channel_orders.readable(layouts, conv.value, conv.weight, groups, conv.is_depthwise)
+    if conv.is_depthwise:
         packed = layouts.constant(block_array(weight.transpose(1, 0, 2, 3), block)[0])
-        out = layouts.emit_anchor("depthwise", depthwise, layouts.native(image), packed, *found.geometry)
+        out = layouts.emit_anchor("depthwise", depthwise, layouts.native(image), packed, *conv.geometry)
         return channel_orders.ordered(out, order, shape)
     out_channels, per_group, _, _ = weight.shape
     is_plain = not image.is_image and image.channels < block
     inner = 1 if is_plain else math.gcd(per_group, block)
     packed = layouts.constant(pack_conv(weight, block, inner, groups))
     grouped_channels = out_channels if groups > 1 else 0
-    window = Window(_kernel_size(weight), *found.geometry)
+    window = Window(_kernel_size(weight), *conv.geometry)
     compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels, dealt=shuffle)
     read = layouts.plain(image) if is_plain else layouts.native(image)
     return Value(shape, native=layouts.emit_anchor("conv2d", compute, read, packed))
 
 
-def _dot_convolution(layouts: TensorLayouts, found: Convolution, form: DotForm, shape: Shape) -> Value:
+def _dot_convolution(layouts: TensorLayouts, conv: Convolution, form: DotForm, shape: Shape) -> Value:
     """Convolve short types: few input channels are one block of whole dot products, and the kernel makes its border."""
-    value, weight, groups, block = found.value, found.weight, found.groups, layouts.block
-    strides, padding, dilation = found.geometry
+    value, weight, groups, block = conv.value, conv.weight, conv.groups, layouts.block
+    strides, padding, dilation = conv.geometry
     fill = 0
     if value.border is not None and not any(padding):
         value, padding, fill = value.border
     order = None
-    if groups == 1 or found.is_depthwise:
-        value, weight, order, _ = channel_orders.readable(layouts, value, weight, groups, found.is_depthwise)
+    if groups == 1 or conv.is_depthwise:
+        value, weight, order, _ = channel_orders.readable(layouts, value, weight, groups, conv.is_depthwise)
     geometry = strides, padding, dilation
-    if found.is_depthwise:
+    if conv.is_depthwise:
         array, width = block_array(weight.transpose(1, 0, 2, 3), block)[0], 0
         if form is U8S8 and dilation[1] == 1 and weight.shape[3] > 1:
             array, width = pack_taps(array, form.depth), weight.shape[3]
@@ -128,7 +126,9 @@ def bordered(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | 
     if value is None or len(shape) != 4 or any(widths[:4]) or str(call.attrs.pad_mode) != "constant":
         return None
     readers = layouts.consumers.get(layouts.current, [])
-    if str(call.ty.dtype) not in ("uint8", "int8") or any(operator_name(each) != "relax.nn.conv2d" for each in readers):
+    if str(call.ty.dtype) not in ("uint8", "int8") or any(
+        operator_name(reader) != "relax.nn.conv2d" for reader in readers
+    ):
         return None
     top, bottom, left, right = widths[4:]
     return Value(shape, border=(value, (top, left, bottom, right), int(call.attrs.pad_value)))
@@ -182,10 +182,10 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     TVM would fuse the map's kernel behind the product that makes those numbers, whose tiles hold no map.
     """
     strict = str(call.op.name) in STRICT  # padded channels would become NaN
-    if not strict and (found := channel_orders.elementwise(layouts, call, shape)) is not None:
-        return found
-    if (found := _less_sums(layouts, call, shape)) is not None:
-        return found
+    if not strict and (result := channel_orders.elementwise(layouts, call, shape)) is not None:
+        return result
+    if (result := _less_sums(layouts, call, shape)) is not None:
+        return result
     values = [layouts.value(arg) for arg in call.args]
     native = [value is not None and value.is_image for value in values]
     sizes = [value.shape[2:] if value is not None and len(value.shape) == 4 else () for value in values]
@@ -194,8 +194,8 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
     name = str(call.op.name).removeprefix("relax.")
     attrs = {"op_pattern": INJECTIVE_PATTERN}
     operands = [layouts.native(value) for value in values if value is not None]
-    made = layouts.builder.emit_te(getattr(topi, name), *operands, primfunc_name_hint=name, primfunc_attrs=attrs)
-    return Value(shape, native=made)
+    image = layouts.builder.emit_te(getattr(topi, name), *operands, primfunc_name_hint=name, primfunc_attrs=attrs)
+    return Value(shape, native=image)
 
 
 def _less_sums(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -203,10 +203,10 @@ def _less_sums(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value 
 
     The image stays as it is. It would be as large as the product otherwise, since one channel is padded to a block.
     """
-    made = layouts.made_by.get(call.args[1]) if operator_name(call) == "relax.subtract" else None
-    if made is None or operator_name(made) != "relax.multiply" or len(shape) != 4:
+    maker = layouts.made_by.get(call.args[1]) if operator_name(call) == "relax.subtract" else None
+    if maker is None or operator_name(maker) != "relax.multiply" or len(shape) != 4:
         return None
-    product, sums, factors = layouts.value(call.args[0]), layouts.value(made.args[0]), layouts.array(made.args[1])
+    product, sums, factors = layouts.value(call.args[0]), layouts.value(maker.args[0]), layouts.array(maker.args[1])
     if product is None or not product.is_image or product.shape != shape or sums is None or factors is None:
         return None
     if sums.shape != (shape[0], 1, *shape[2:]) or factors.shape != (shape[1], 1, 1):
@@ -237,8 +237,8 @@ def layer_norm(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value 
         return None
     scale, shift = (layouts.plain_expr(arg) for arg in call.args[1:])
     attrs = call.attrs
-    made = relax.op.nn.layer_norm(value.matrix, scale, shift, [-1], attrs.epsilon, attrs.center, attrs.scale)
-    return Value(shape, matrix=layouts.builder.emit(made))
+    rows = relax.op.nn.layer_norm(value.matrix, scale, shift, [-1], attrs.epsilon, attrs.center, attrs.scale)
+    return Value(shape, matrix=layouts.builder.emit(rows))
 
 
 def taken(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -258,17 +258,17 @@ def _table(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | No
     if array is None or value is None or array.shape != (SIZE,) or array.dtype.itemsize != 1 or value.shape != shape:
         return None
 
-    def found(x: relax.Expr) -> relax.Expr:
+    def looked(x: relax.Expr) -> relax.Expr:
         attrs = {ELEMENTWISE: True}
         return layouts.builder.emit_te(
             looked_up, x, layouts.constant(array), primfunc_name_hint="table", primfunc_attrs=attrs
         )
 
     if value.is_matrix:
-        return Value(shape, matrix=found(value.matrix))
+        return Value(shape, matrix=looked(value.matrix))
     if value.is_image and len(shape) == 4:
-        return Value(shape, native=found(layouts.native(value)))
-    return Value(shape, plain=found(layouts.plain(value)))
+        return Value(shape, native=looked(layouts.native(value)))
+    return Value(shape, plain=looked(layouts.plain(value)))
 
 
 def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -279,13 +279,13 @@ def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
     value = layouts.value(call.args[0])
     if value is None:
         return None
-    if (found := units_moved(layouts, call, shape)) is not None:
-        return found
+    if (moved := units_moved(layouts, call, shape)) is not None:
+        return moved
     if _keeps_columns(value, shape):
         matrix = layouts.matrix(value)
         return Value(shape, plain=matrix) if len(shape) == 2 else Value(shape, matrix=matrix)
-    if (found := channel_orders.shuffled(layouts, call, shape)) is not None:
-        return found
+    if (moved := channel_orders.shuffled(layouts, call, shape)) is not None:
+        return moved
     if value.native is None or value.plain is not None or value.channels % layouts.block:
         return None
     if value.shape[2:] != (1, 1) or shape != value.shape[:2]:
@@ -361,16 +361,16 @@ class Blocked(TensorLayouts):
         call = None if self.current is None else self.made_by.get(self.current)
         if call is None or operator_name(call) != "relax.reshape":
             return call is not None and operator_name(call) == "relax.permute_dims"
-        return any(operator_name(each) == "relax.permute_dims" for each in self.consumers.get(self.current, []))
+        return any(operator_name(reader) == "relax.permute_dims" for reader in self.consumers.get(self.current, []))
 
     def _was_turned(self, plain: relax.Expr) -> bool:
         """Whether ``plain`` was transposed, or transposed and reshaped."""
         for name in ("relax.reshape", "relax.permute_dims"):
-            made = self.builder.lookup_binding(plain) if isinstance(plain, relax.Var) else None
-            if made is not None and operator_name(made) == name:
+            maker = self.builder.lookup_binding(plain) if isinstance(plain, relax.Var) else None
+            if maker is not None and operator_name(maker) == name:
                 if name == "relax.permute_dims":
                     return True
-                plain = made.args[0]
+                plain = maker.args[0]
         return False
 
     def native_constant(self, array: Array, fill: float) -> relax.Expr:

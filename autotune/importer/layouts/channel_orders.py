@@ -45,14 +45,14 @@ def shuffled(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | 
 def _made(layouts: TensorLayouts, call: relax.Call, name: str) -> relax.Call | None:
     """The call that made the first operand of ``call``, if it is of operation ``name``."""
     operand = call.args[0]
-    made = layouts.made_by.get(operand) if isinstance(operand, relax.Var) else None
-    return made if made is not None and str(getattr(made.op, "name", "")) == name else None
+    maker = layouts.made_by.get(operand) if isinstance(operand, relax.Var) else None
+    return maker if maker is not None and str(getattr(maker.op, "name", "")) == name else None
 
 
 def sliced(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Channels that lie together in an image; else as on every target."""
     value = layouts.value(call.args[0])
-    axes, begins, _, *steps = ([int(number) for number in given] for given in call.args[1:])
+    axes, begins, _, *steps = ([int(number) for number in arg] for arg in call.args[1:])
     if value is None or not value.is_image or len(shape) != 4 or axes != [1] or steps not in ([], [[1]]):
         return images_taken(layouts, call, shape)
     begin = begins[0] % value.channels if begins[0] < value.channels else value.channels
@@ -67,10 +67,10 @@ def concatenated(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Valu
         return joined(layouts, call, shape)
     if all(value.picked is None and value.channels % layouts.block == 0 for value in known):
         return joined(layouts, call, shape)
-    each = [_as_picked(value) for value in known]
-    starts = np.cumsum([0, *(sum(part.channels for part in picked.parts) for picked in each)])
-    order = np.concatenate([picked.order + start for picked, start in zip(each, starts, strict=False)])
-    picked = _reduced([part for picked in each for part in picked.parts], order)
+    sources = [_as_picked(value) for value in known]
+    starts = np.cumsum([0, *(sum(part.channels for part in picked.parts) for picked in sources)])
+    order = np.concatenate([picked.order + start for picked, start in zip(sources, starts, strict=False)])
+    picked = _reduced([part for picked in sources for part in picked.parts], order)
     if picked.is_whole and all(part.channels % layouts.block == 0 for part in picked.parts):
         return Value(shape, native=layouts.joined([layouts.native(part) for part in picked.parts]))
     return Value(shape, picked=picked)
@@ -224,7 +224,7 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
                 return None
             array = in_order(array.reshape(1, -1, 1, 1), picked.order, 1)
         constants.append(array)
-    made, start = [], 0
+    results, start = [], 0
     for part in picked.parts:
         operands: list[relax.Expr] = []
         for arg, value, array in zip(call.args, values, constants, strict=True):
@@ -236,12 +236,12 @@ def elementwise(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
                 operands.append(layouts.constant(array.reshape(())))
             else:
                 operands.append(layouts.native_constant(array[:, start : start + part.channels], 0.0))
-        made.append(Value(part.shape, native=layouts.emit_like(call, operands)))
+        results.append(Value(part.shape, native=layouts.emit_like(call, operands)))
         start += part.channels
-    return Value(shape, picked=Picked(tuple(made), picked.order))
+    return Value(shape, picked=Picked(tuple(results), picked.order))
 
 
 def ordered(native: relax.Expr, order: Array | None, shape: Shape) -> Value:
     """A native image whose channel ``order[c]`` is channel c of the value."""
-    made = Value(shape, native=native)
-    return made if order is None else Value(shape, picked=Picked((made,), order))
+    image = Value(shape, native=native)
+    return image if order is None else Value(shape, picked=Picked((image,), order))

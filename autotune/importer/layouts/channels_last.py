@@ -38,22 +38,22 @@ def _operands(layouts: TensorLayouts, call: relax.Call) -> str:
 def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Depthwise where every group is one channel; else an implicit GEMM per group."""
     bytes_ = str(call.args[0].ty.dtype) in BYTES
-    found = convolution_of(layouts, call, BYTES if bytes_ else FLOATS)
-    if found is None:
+    conv = convolution_of(layouts, call, BYTES if bytes_ else FLOATS)
+    if conv is None:
         return None
-    weight, groups = found.weight, found.groups
-    image = layouts.native(found.value)
-    if found.is_depthwise:
+    weight, groups = conv.weight, conv.groups
+    image = layouts.native(conv.value)
+    if conv.is_depthwise:
         packed = layouts.constant(weight[:, 0].transpose(1, 2, 0))
-        made = layouts.emit_anchor("depthwise", depthwise_te, image, packed, *found.geometry, str(call.ty.dtype))
-        return Value(shape, native=made)
+        result = layouts.emit_anchor("depthwise", depthwise_te, image, packed, *conv.geometry, str(call.ty.dtype))
+        return Value(shape, native=result)
     out_channels, per_group, kh, kw = weight.shape
     grouped = weight.reshape(groups, out_channels // groups, per_group, kh, kw).transpose(0, 3, 4, 2, 1)
     columns = grouped.reshape(groups, kh * kw * per_group, out_channels // groups)
     packed = layouts.constant(columns.transpose(0, 2, 1) if bytes_ else columns)
     operands = _operands(layouts, call)
     out = layouts.emit_anchor(
-        "conv2d", conv_te, image, packed, Window((kh, kw), *found.geometry), groups, str(call.ty.dtype), operands
+        "conv2d", conv_te, image, packed, Window((kh, kw), *conv.geometry), groups, str(call.ty.dtype), operands
     )
     return Value(shape, native=out)
 

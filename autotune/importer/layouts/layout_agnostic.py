@@ -176,8 +176,8 @@ def reduction(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value |
     value = layouts.value(call.args[0])
     if value is None or not call.attrs.keepdims:
         return None
-    if (found := reduced_view(layouts, call, shape)) is not None:
-        return found
+    if (reduced := reduced_view(layouts, call, shape)) is not None:
+        return reduced
     make = REDUCTIONS[operator_name(call)]
     over = tuple(int(axis) % len(value.shape) for axis in call.attrs.axis or ())
     if value.is_matrix and over == (len(value.shape) - 1,):

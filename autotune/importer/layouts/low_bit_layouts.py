@@ -44,11 +44,11 @@ def _rule(layouts: TensorLayouts, call: relax.Call, shape: Shape, product: Produ
         return None
     first, *constants, described = call.args[1:]
     geometry = json.loads(str(described.value))
-    arrays = [layouts.array(each) for each in constants]
+    arrays = [layouts.array(constant) for constant in constants]
     parts = geometry.get("parts") or [geometry["columns"]]
-    each = len(arrays) // len(parts)
+    per_part = len(arrays) // len(parts)
     weights = [
-        low_bits({**geometry, "columns": columns}, [*arrays[i * each : (i + 1) * each], None][:3])
+        low_bits({**geometry, "columns": columns}, [*arrays[i * per_part : (i + 1) * per_part], None][:3])
         for i, columns in enumerate(parts)
     ]
     if name == GATHER:

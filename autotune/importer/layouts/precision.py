@@ -66,11 +66,11 @@ def chosen_products(module: IRModule, precision: Precision) -> set[relax.Call]:
     Raises:
         UsageError: if it names a product that ``module`` has not.
     """
-    found = products(module)
+    calls = products(module)
     largest = max(precision.products or (0,))
-    if largest and largest >= len(found):
-        raise UsageError(f"--precision {precision}: names product {largest} of {len(found)}; they are numbered from 0")
-    return {call for number, call in enumerate(found) if number in precision}
+    if largest and largest >= len(calls):
+        raise UsageError(f"--precision {precision}: names product {largest} of {len(calls)}; they are numbered from 0")
+    return {call for number, call in enumerate(calls) if number in precision}
 
 
 def assign_types(module: IRModule, precision: Precision) -> IRModule:
@@ -112,15 +112,15 @@ def _exact(module: IRModule, short: str) -> set[relax.Var]:
 
 def _tensors(expr: relax.Expr) -> list[relax.Expr]:
     """The variables and constants that ``expr`` reads."""
-    found: list[relax.Expr] = []
+    tensors: list[relax.Expr] = []
 
     def note(leaf: relax.Expr) -> relax.Expr:
         if isinstance(leaf, relax.Var | GenericConst):
-            found.append(leaf)
+            tensors.append(leaf)
         return leaf
 
     mapped(expr, note)
-    return found
+    return tensors
 
 
 def _is_exact(expr: relax.Expr, exact: set[relax.Var], short: str) -> bool:
@@ -214,14 +214,16 @@ class _Assignment:
         short, leading = set[relax.Var](), set[relax.Var]()
         for binding in reversed(bindings):
             read = readers.get(binding.var, [])
-            if any(each.value in self.chosen or each.var in leading for each in read):
+            if any(reader.value in self.chosen or reader.var in leading for reader in read):
                 leading.add(binding.var)
             if not _is_long(binding.var.ty) or (self.exact is not None and binding.var not in self.exact):
                 continue
-            if any(each.value in self.chosen or (_name(each.value) in MOVES and each.var in short) for each in read):
+            if any(
+                reader.value in self.chosen or (_name(reader.value) in MOVES and reader.var in short) for reader in read
+            ):
                 short.add(binding.var)
             elif binding.var in leading and binding.var not in outputs:
-                names = {_name(each.value) for each in read}
+                names = {_name(reader.value) for reader in read}
                 if _name(binding.value) in KERNELS and names <= IN_REGISTERS:
                     short.add(binding.var)
         return short
@@ -233,15 +235,15 @@ class _Assignment:
             return _Tensor(short=self._long(expr.args[0]))
         if expr in self.chosen:
             left, right = (self._short(arg) for arg in expr.args)
-            made = _Tensor(long=self.builder.emit(_product(expr, left, right)))
+            tensor = _Tensor(long=self.builder.emit(_product(expr, left, right)))
         elif var in self._stored_short and _name(expr) in MOVES:
             return _Tensor(short=self.builder.emit(self._rebuilt(expr, self._short)))
         else:
             read = self._in_registers if _name(expr) in IN_REGISTERS else self._long
-            made = _Tensor(long=self.builder.emit(self._rebuilt(expr, read)))
+            tensor = _Tensor(long=self.builder.emit(self._rebuilt(expr, read)))
         if var in self._stored_short:
-            made.short = self.builder.emit(relax.op.astype(made.long, self.short))
-        return made
+            tensor.short = self.builder.emit(relax.op.astype(tensor.long, self.short))
+        return tensor
 
     def _rebuilt(self, expr: relax.Expr, read: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
         """``expr`` on what ``read`` makes of the tensors that it reads."""
@@ -322,6 +324,6 @@ def _product(call: relax.Call, left: relax.Expr, right: relax.Expr) -> relax.Cal
     if _name(call) == "relax.matmul":
         return relax.op.matmul(left, right, out_dtype=LONG)
     attrs = call.attrs
-    sizes = ([int(size) for size in each] for each in (attrs.strides, attrs.padding, attrs.dilation))
+    sizes = ([int(size) for size in numbers] for numbers in (attrs.strides, attrs.padding, attrs.dilation))
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     return relax.op.nn.conv2d(left, right, *sizes, int(attrs.groups), *layouts, LONG)

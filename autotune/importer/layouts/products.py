@@ -38,9 +38,9 @@ def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) 
     x, in_x = _operand(layouts, left, batch + "mk")
     y, in_y = _operand(layouts, right, batch + "kn")
     order = _wanted_order(layouts, rank)
-    made = "".join((batch + "mn")[axis] for axis in order)
+    letters = "".join((batch + "mn")[axis] for axis in order)
     # The result's last axis is that of the columns of the second operand: (x·y)ᵀ = yᵀ·xᵀ
-    out = emit(x, y, f"{in_x},{in_y}->{made}") if made[-1] == "n" else emit(y, x, f"{in_y},{in_x}->{made}")
+    out = emit(x, y, f"{in_x},{in_y}->{letters}") if letters[-1] == "n" else emit(y, x, f"{in_y},{in_x}->{letters}")
     if order == tuple(range(rank)):
         return Value(shape, plain=out)
     # Logical axis i of the result lies where ``order`` put it.

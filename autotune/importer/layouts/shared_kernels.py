@@ -94,7 +94,7 @@ def _exponents(function: tirx.PrimFunc) -> set[int]:
 
 def _parametrised(function: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFunc:
     """``function`` with the numbers at ``places`` read from a parameter before its result."""
-    given = tirx.decl_buffer((len(places),), "float32", "numbers")
+    buffer = tirx.decl_buffer((len(places),), "float32", "numbers")
     order = {FIRST + place: index for index, place in enumerate(places)}
     skeleton, numbers = _skeleton(function)
 
@@ -104,13 +104,13 @@ def _parametrised(function: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFu
         index = order.get(int(node.value))
         if index is None:
             return tirx.const(numbers[int(node.value) - FIRST], "float32")
-        return tirx.BufferLoad(given, [tirx.const(index, "int64")])
+        return tirx.BufferLoad(buffer, [tirx.const(index, "int64")])
 
     def declared(block: s_tir.SBlock) -> s_tir.SBlock:
-        reads = any(load.source.same_as(given) for load in nodes_below(block, TensorLoad))
+        reads = any(load.source.same_as(buffer) for load in nodes_below(block, TensorLoad))
         if block.name_hint == "root" or not reads:
             return block
-        region = tirx.BufferRegion(given, [Range(0, len(places))])
+        region = tirx.BufferRegion(buffer, [Range(0, len(places))])
         return s_tir.SBlock(
             block.iter_vars,
             [*block.reads, region],
@@ -127,7 +127,7 @@ def _parametrised(function: tirx.PrimFunc, places: Sequence[int]) -> tirx.PrimFu
         tvm_ffi.structural_map(skeleton.body, (tirx.FloatImm, read)), (s_tir.SBlock, declared)
     )
     *before, result = skeleton.params
-    return tirx.PrimFunc([*before, given, result], body, skeleton.ret_type, skeleton.attrs)
+    return tirx.PrimFunc([*before, buffer, result], body, skeleton.ret_type, skeleton.attrs)
 
 
 def _rebuilt(
@@ -138,24 +138,24 @@ def _rebuilt(
 ) -> tuple[IRModule, list[Array]]:
     """``main`` with calls of the shared kernels, their numbers as further weights."""
     more = list(weights)
-    given: dict[bytes, relax.Var] = {}
+    parameters: dict[bytes, relax.Var] = {}
     for binding in bindings_of(module):
         numbers = replaced[binding.value.args[0]][1] if _kernel(binding.value) in replaced else None
-        if numbers is not None and numbers.tobytes() not in given:
-            name = f"numbers_{len(given)}"
-            given[numbers.tobytes()] = relax.Var(name, relax.TensorType(numbers.shape, "float32"))
+        if numbers is not None and numbers.tobytes() not in parameters:
+            name = f"numbers_{len(parameters)}"
+            parameters[numbers.tobytes()] = relax.Var(name, relax.TensorType(numbers.shape, "float32"))
             more.append(numbers)
 
     def make(binding: relax.VarBinding, values: Values) -> relax.Expr:
         call = substituted(binding.value, values)
         if (kernel := _kernel(call)) in replaced:
             shared, numbers = replaced[kernel]
-            operands = relax.Tuple([*call.args[1].fields, given[numbers.tobytes()]])
+            operands = relax.Tuple([*call.args[1].fields, parameters[numbers.tobytes()]])
             call = relax.Call(call.op, [shared, operands, *call.args[2:]], call.attrs, call.ty_args)
         return builder.emit(call)
 
-    made = rebuilt_main(module, builder, make, list(given.values()))
-    return relax.transform.DeadCodeElimination(["main"])(made), more
+    rebuilt = rebuilt_main(module, builder, make, list(parameters.values()))
+    return relax.transform.DeadCodeElimination(["main"])(rebuilt), more
 
 
 def _kernel(expr: relax.Expr) -> GlobalVar | None:

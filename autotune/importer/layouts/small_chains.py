@@ -79,10 +79,10 @@ def small_chains_apart(module: IRModule) -> IRModule:
 
     def make(binding: relax.VarBinding, values: Values) -> relax.Expr:
         seen = {**values, **{var: apart[var] for var in cut.get(binding.var, ())}}
-        made = builder.emit(substituted(binding.value, seen))
+        result = builder.emit(substituted(binding.value, seen))
         if binding.var in first:
-            apart[binding.var] = _apart(builder, made)
-        return made
+            apart[binding.var] = _apart(builder, result)
+        return result
 
     return rebuilt_main(module, builder, make)
 
@@ -98,7 +98,7 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
     sizes: dict[relax.Var, int] = {}
     loads: dict[GlobalVar, list[int]] = {}
     readers = Counter(var for binding in bindings for var in set(variables_read(binding.value)))
-    others = [each.value for each in bindings if not _is_fused(module, each.value)]
+    others = [binding.value for binding in bindings if not _is_fused(module, binding.value)]
     stored = {var for value in (*others, module["main"].body.body) for var in variables_read(value)}
     cut: dict[relax.Var, list[relax.Var]] = {}
     for binding in bindings:
@@ -138,14 +138,14 @@ def _is_fused(module: IRModule, value: relax.Expr) -> bool:
 
 def _loads(kernel: tirx.PrimFunc) -> list[int]:
     """How often one element of a kernel's result reads each of its operands, at least once."""
-    found: list[TensorLoad] = []
-    tvm_ffi.structural_walk(kernel.body, (TensorLoad, found.append))
-    return [max(1, sum(load.source.same_as(param) for load in found)) for param in kernel.params[:-1]]
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(kernel.body, (TensorLoad, loads.append))
+    return [max(1, sum(load.source.same_as(param) for load in loads)) for param in kernel.params[:-1]]
 
 
 def _rounds(binding: relax.VarBinding) -> bool:
     """Whether a call casts floats to floats."""
-    kinds = [str(each.ty.dtype) for each in (*binding.value.args[1].fields, binding.var)]
+    kinds = [str(value.ty.dtype) for value in (*binding.value.args[1].fields, binding.var)]
     return binding.value.args[0].name_hint.startswith("cast") and all("float" in kind for kind in kinds)
 
 

@@ -53,7 +53,7 @@ def store_bytes(module: IRModule) -> IRModule:
     readers = Counter(var for binding in bindings for var in variables_read(binding.value))
     readers.update(variables_read(module["main"].body.body))
     kernels = {b.var: kernel for b in bindings if (kernel := _fused(module, b.value)) is not None}
-    found: dict[relax.Var, int] = {}  # result of a kernel → calls at its end that may move
+    moves: dict[relax.Var, int] = {}  # result of a kernel → calls at its end that may move
     served: Counter[relax.Var] = Counter()
     for binding in bindings:
         kernel = kernels.get(binding.var)
@@ -62,9 +62,9 @@ def store_bytes(module: IRModule) -> IRModule:
         for param, arg in zip(kernel.params, binding.value.args, strict=True):
             source = kernels.get(arg) if isinstance(arg, relax.Var) else None
             if source and (count := _dequantising(source)) and _reads_elements(module, kernel, param):
-                found[arg] = count
+                moves[arg] = count
                 served[arg] += 1
-    moved = {var: count for var, count in found.items() if served[var] == readers[var]}
+    moved = {var: count for var, count in moves.items() if served[var] == readers[var]}
     return _rebuilt(module, moved, kernels) if moved else module
 
 
@@ -99,8 +99,8 @@ def _dequantising(kernel: _Kernel) -> int:
     return 0
 
 
-def _is_of_bytes(read: relax.Var, made: relax.Var) -> bool:
-    sizes = [[int(size) for size in var.ty.shape] for var in (read, made)]
+def _is_of_bytes(read: relax.Var, written: relax.Var) -> bool:
+    sizes = [[int(size) for size in var.ty.shape] for var in (read, written)]
     return str(read.ty.dtype) in BYTES and sizes[0] == sizes[1]
 
 

@@ -262,12 +262,12 @@ class TensorLayouts(ABC):
 
     def reshaped(self, source: relax.Expr, sizes: Shape) -> relax.Expr:
         """Emit one reshape in place of several, which TVM would make a kernel that copies."""
-        made = self.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
-        while made is not None and operator_name(made) == "relax.reshape":
-            source = made.args[0]
+        maker = self.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
+        while maker is not None and operator_name(maker) == "relax.reshape":
+            source = maker.args[0]
             if shape_of(source) == sizes:
                 return source
-            made = self.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
+            maker = self.builder.lookup_binding(source) if isinstance(source, relax.Var) else None
         return self.builder.emit(relax.op.reshape(source, sizes))
 
     def plain_expr(self, expr: relax.Expr) -> relax.Expr:
@@ -299,8 +299,8 @@ class TensorLayouts(ABC):
         """
 
         def computed(*tensors: Any) -> Any:
-            given = iter(tensors)
-            return compute(*(next(given) if isinstance(arg, relax.Expr) else arg for arg in args))
+            remaining = iter(tensors)
+            return compute(*(next(remaining) if isinstance(arg, relax.Expr) else arg for arg in args))
 
         operands = [arg for arg in args if isinstance(arg, relax.Expr)]
         attrs = {"op_pattern": ANCHOR_PATTERN}

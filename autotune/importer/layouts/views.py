@@ -35,10 +35,10 @@ def transposed(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value 
 
 def units_moved(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """A view with other axes of one number: reshapes, squeezes and new axes between transposes move nothing."""
-    found = of_view(layouts.value(call.args[0]))
-    if found is None:
+    view = of_view(layouts.value(call.args[0]))
+    if view is None:
         return None
-    source, axes = found
+    source, axes = view
     sizes = [int(size) for size in source.ty.shape]
     lies = [axis for axis in axes if sizes[axis] != 1]  # where each longer axis lies in the source
     if [sizes[axis] for axis in lies] != [size for size in shape if size != 1]:
@@ -53,7 +53,7 @@ def units_moved(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
 def elementwise_on_views(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """In the order of the source, if every operand is a view in the same order, a constant or one number."""
     values = [layouts.value(arg) for arg in call.args]
-    orders = {found[1] for value in values if (found := of_view(value)) is not None}
+    orders = {view[1] for value in values if (view := of_view(value)) is not None}
     if len(orders) != 1:
         return None
     (order,) = orders
@@ -65,21 +65,21 @@ def elementwise_on_views(layouts: TensorLayouts, call: relax.Call, shape: Shape)
 
 def reduced_view(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """Along axes of the source; they stay, with one number each."""
-    found = of_view(layouts.value(call.args[0]))
-    if found is None or not call.attrs.keepdims or call.attrs.axis is None:
+    view = of_view(layouts.value(call.args[0]))
+    if view is None or not call.attrs.keepdims or call.attrs.axis is None:
         return None
-    source, order = found
+    source, order = view
     axes = [order[int(axis) % len(order)] for axis in call.attrs.axis]
-    made = layouts.builder.emit(REDUCTIONS[operator_name(call)](source, axes, keepdims=True))
-    return Value(shape, view=(made, order))
+    reduced = layouts.builder.emit(REDUCTIONS[operator_name(call)](source, axes, keepdims=True))
+    return Value(shape, view=(reduced, order))
 
 
 def broadcast_view(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
     """To longer axes of the source."""
-    found = of_view(layouts.value(call.args[0]))
-    if found is None or len(shape) != len(found[1]):
+    view = of_view(layouts.value(call.args[0]))
+    if view is None or len(shape) != len(view[1]):
         return None
-    source, order = found
+    source, order = view
     sizes = [shape[order.index(axis)] for axis in range(len(order))]
     return Value(shape, view=(layouts.builder.emit(relax.op.broadcast_to(source, sizes)), order))
 
@@ -103,5 +103,5 @@ def _operand(layouts: TensorLayouts, arg: relax.Expr, order: Order) -> relax.Exp
         return layouts.constant(wide.transpose([order.index(axis) for axis in range(len(order))]))
     if value is not None and len(value.shape) == 0:
         return layouts.plain(value)
-    found = of_view(value)
-    return found[0] if found is not None and found[1] == order else None
+    view = of_view(value)
+    return view[0] if view is not None and view[1] == order else None

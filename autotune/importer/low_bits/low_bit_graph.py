@@ -71,13 +71,13 @@ class _Table:
 class _Packed(Step):
     def visit(self, node: NodeProto) -> None:
         """Keep ``node``, or what takes its place."""
-        made = ""
+        result = ""
         if node.op_type in ("MatMul", "Gemm") and self.makers.get(node.input[1]) is not None:
-            made = self._product(node)
+            result = self._product(node)
         elif node.op_type == "Gather":
-            made = self._rows(node)
-        if made:
-            self.called("Identity", [made], node.output[0])
+            result = self._rows(node)
+        if result:
+            self.called("Identity", [result], node.output[0])
         else:
             self.nodes.append(node)
 
@@ -86,10 +86,10 @@ class _Packed(Step):
         node = self.makers.get(name)
         if node is None or not _block_of(node):
             return None
-        names = [str(each) for each in node.input] + [""]
+        names = [str(value) for value in node.input] + [""]
         kind, shape = self.scope.types.get(names[0], 0), self.scope.shapes.get(names[0], ())
         group, axis = _block_of(node), int(attributes_of(node).get("axis", 1)) % max(len(shape), 1)
-        known = all(not each or each in self.scope.given for each in names[:3])
+        known = all(not value or value in self.scope.given for value in names[:3])
         if not known or kind not in BITS or len(shape) != 2 or group < SMALLEST_GROUP or group % 8:
             return None
         if BITS[kind] == 4 and shape[1] % 2:
@@ -111,10 +111,10 @@ class _Packed(Step):
         numbers = {"bits": BITS[table.kind], "group": table.group, "depth": depth, "columns": columns}
         inputs = [name for name in (str(node.input[0]), *table.inputs) if name]
         more = {"order": "nk" if turned else "kn", "signed": int(table.kind in SIGNED), "int8": 1}
-        made = self.op("LowBitMatMul", *inputs, domain=OWN_DOMAIN, **numbers, **more)
-        self.declare(made, (*x[:-1], columns), self.scope.types.get(node.input[0], FLOAT))
+        product = self.op("LowBitMatMul", *inputs, domain=OWN_DOMAIN, **numbers, **more)
+        self.declare(product, (*x[:-1], columns), self.scope.types.get(node.input[0], FLOAT))
         bias = str(node.input[2]) if len(node.input) > 2 else ""
-        return self.op("Add", made, bias) if bias else made
+        return self.op("Add", product, bias) if bias else product
 
     def _rows(self, node: NodeProto) -> str:
         table, places = self._table(str(node.input[0])), self.scope.shapes.get(node.input[1])
@@ -149,7 +149,7 @@ def join_products(model: ModelProto) -> None:
         if len(members) > 1:
             slices[members[0].output[0]] = _joined(members, scope)
             slices.update((node.output[0], []) for node in members[1:])
-    kept = [each for node in model.graph.node for each in slices.get(node.output[0] if node.output else "", [node])]
+    kept = [new for node in model.graph.node for new in slices.get(node.output[0] if node.output else "", [node])]
     if slices:
         replace_nodes(model.graph, kept)
 

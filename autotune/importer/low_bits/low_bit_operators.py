@@ -137,10 +137,10 @@ def gathered_rows(e: Emit, places: tuple[int, ...], inputs: list[str], numbers: 
     """``LowBitGather`` of the table, indices, scales and zero points ("" for none) ``inputs``."""
     table, indices, scale, zero = inputs
     signed = e.scope.types.get(table) in (TensorProto.INT4, TensorProto.INT8)
-    given = [indices, table, scale, *([zero] if zero else [])]
-    made = e.op("LowBitGather", *given, domain=OWN_DOMAIN, order="nk", signed=int(signed), **numbers)
-    e.declare(made, [*places, numbers["depth"]], kind or FLOAT)
-    return made
+    operands = [indices, table, scale, *([zero] if zero else [])]
+    result = e.op("LowBitGather", *operands, domain=OWN_DOMAIN, order="nk", signed=int(signed), **numbers)
+    e.declare(result, [*places, numbers["depth"]], kind or FLOAT)
+    return result
 
 
 @converts("LowBitMatMul")
@@ -159,8 +159,8 @@ def _call(name: str, inputs: Inputs, attrs: dict[str, Any], shape: list[int]) ->
     names = ("bits", "group", "depth", "columns", "parts", "order", "signed", "int8")
     values = {key: attrs[key] for key in names if key in attrs}
     plain = {key: value.decode() if isinstance(value, bytes) else value for key, value in values.items()}
-    plain = {key: [int(each) for each in value] if key == "parts" else value for key, value in plain.items()}
-    operands = [each for each in inputs if each is not None]
+    plain = {key: [int(number) for number in value] if key == "parts" else value for key, value in plain.items()}
+    operands = [operand for operand in inputs if operand is not None]
     described = StringImm(json.dumps(plain))
     return relax.op.call_pure_packed(name, *operands, described, ty_args=relax.TensorType(shape, "float32"))
 
@@ -177,9 +177,9 @@ def gathered(indices: te.Tensor, levels: te.Tensor, scale: te.Tensor, zero: te.T
     group = width // int(scale.shape[1])
 
     def number(*at: tirx.Var) -> tirx.Expr:
-        given, k = indices(*at[:-1]), at[-1]
-        zero_th, last, count = (tirx.const(each, str(indices.dtype)) for each in (0, rows - 1, rows))
-        row = tirx.Select(given < zero_th, given + count, given)
+        place, k = indices(*at[:-1]), at[-1]
+        zero_th, last, count = (tirx.const(value, str(indices.dtype)) for value in (0, rows - 1, rows))
+        row = tirx.Select(place < zero_th, place + count, place)
         row = tirx.max(tirx.min(row, last), zero_th)  # as ``moving.gather``: a place outside would read any memory
         level = levels[row, k // per_byte]
         if bits == 4:

@@ -59,12 +59,12 @@ class LowBits:
         """Unsigned levels of the columns ``first`` to ``last``, (columns, K), uint8."""
         if self.order == "nk":
             row = self.depth * self.bits // 8
-            made = unpacked(self.levels.reshape(-1)[first * row : last * row].reshape(-1, row), self.bits)
+            rows = unpacked(self.levels.reshape(-1)[first * row : last * row].reshape(-1, row), self.bits)
         elif self.bits == 8:
-            made = self.levels.reshape(self.depth, self.columns)[:, first:last].T
+            rows = self.levels.reshape(self.depth, self.columns)[:, first:last].T
         else:
-            made = unpacked(self.levels.reshape(self.depth, -1)[:, first // 2 : -(-last // 2)], 4).T
-        return made ^ np.uint8(1 << (self.bits - 1)) if self.signed else made
+            rows = unpacked(self.levels.reshape(self.depth, -1)[:, first // 2 : -(-last // 2)], 4).T
+        return rows ^ np.uint8(1 << (self.bits - 1)) if self.signed else rows
 
     def words_of(self, first: int, last: int) -> Array:
         """Unsigned levels of the columns ``first`` to ``last``, (columns, K/Q) of uint32, Q numbers each."""
@@ -82,8 +82,8 @@ class LowBits:
         half = 1 << (self.bits - 1)
         zero = np.float32(half) if self.zero is None else self.zero[:, :, None].astype(np.float32)
         grouped = self.rows_of(0, self.columns).reshape(self.columns, self.groups, self.group).astype(np.float32)
-        made = (grouped - zero) * self.scale[:, :, None]
-        return made.reshape(self.columns, self.depth).T
+        scaled = (grouped - zero) * self.scale[:, :, None]
+        return scaled.reshape(self.columns, self.depth).T
 
 
 def _spread(words: Array) -> Array:

@@ -37,8 +37,8 @@ def _fill_graph(graph: GraphProto, name: str) -> None:
 def _fill_constant(node: NodeProto, name: str) -> None:
     for attribute in node.attribute:
         if node.op_type == "Constant" and attribute.type == AttributeProto.SPARSE_TENSOR:
-            made = helper.make_attribute("value", _dense(attribute.sparse_tensor, node.output[0], name))
-            attribute.CopyFrom(made)
+            dense = helper.make_attribute("value", _dense(attribute.sparse_tensor, node.output[0], name))
+            attribute.CopyFrom(dense)
 
 
 def _dense(sparse: SparseTensorProto, title: str, name: str) -> TensorProto:

@@ -65,7 +65,7 @@ class Names:
 
     def _take(self, graph: GraphProto) -> None:
         for field in (graph.input, graph.output, graph.value_info, graph.initializer):
-            self._taken.update(each.name for each in field)
+            self._taken.update(entry.name for entry in field)
         for node in graph.node:
             self._taken.update((node.name, *node.input, *node.output))
             for body in subgraphs(node):

@@ -64,7 +64,7 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
         if model.metadata_props[index].key == ASSUMED_NOTE:
             del model.metadata_props[index]
     values = true_inputs(model.graph)
-    unknown = [given for given in inputs if given not in {value.name for value in values}]
+    unknown = [key for key in inputs if key not in {value.name for value in values}]
     if unknown:
         names = [value.name for value in values]
         raise UsageError(
@@ -90,20 +90,20 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
         _bind_symbols(value.type.tensor_type.shape, symbols)
 
 
-def _bind_given(value: ValueInfoProto, given: tuple[int, ...], symbols: dict[str, int], name: str) -> None:
-    """Set one input's shape to ``given`` and note which symbols that fixes."""
+def _bind_given(value: ValueInfoProto, sizes: tuple[int, ...], symbols: dict[str, int], name: str) -> None:
+    """Set one input's shape to ``sizes`` and note which symbols that fixes."""
     tensor = value.type.tensor_type
-    flag = input_flag(value.name, given)
-    if any(size < 1 for size in given):
+    flag = input_flag(value.name, sizes)
+    if any(size < 1 for size in sizes):
         raise UsageError(f"{flag} has a dimension below 1; every dimension must be at least 1")
     if not tensor.HasField("shape"):
         tensor.shape.CopyFrom(TensorShapeProto())
-        tensor.shape.dim.extend(TensorShapeProto.Dimension(dim_value=size) for size in given)
+        tensor.shape.dim.extend(TensorShapeProto.Dimension(dim_value=size) for size in sizes)
         return
     described = f"input {value.name!r} of {name} is {shape_text(tensor.shape)}"
-    if len(given) != len(tensor.shape.dim):
-        raise UsageError(f"{flag} has {len(given)} dimensions but {described}; give {len(tensor.shape.dim)}")
-    for dim, size in zip(tensor.shape.dim, given, strict=True):
+    if len(sizes) != len(tensor.shape.dim):
+        raise UsageError(f"{flag} has {len(sizes)} dimensions but {described}; give {len(tensor.shape.dim)}")
+    for dim, size in zip(tensor.shape.dim, sizes, strict=True):
         if is_known(dim) and dim.dim_value != size:
             raise UsageError(f"{flag} does not fit: {described}; its fixed dimensions cannot change")
         symbol = dim_name(dim)
@@ -127,13 +127,13 @@ def _open_batches(values: Sequence[ValueInfoProto]) -> set[str]:
     It is one unless its name says what else it counts, or is that of another axis too.
     """
     elsewhere = {dim_name(dim) for value in values for dim in value.type.tensor_type.shape.dim[1:]} - {""}
-    found = set()
+    names = set()
     for value in values:
         dims = value.type.tensor_type.shape.dim
         symbol = "" if not dims else dim_name(dims[0])
         if dims and not is_known(dims[0]) and symbol not in elsewhere and not re.search(COUNTED, symbol.lower()):
-            found.add(value.name)
-    return found
+            names.add(value.name)
+    return names
 
 
 def _bind_batches(
@@ -147,8 +147,8 @@ def _bind_batches(
 
     Nothing is done where other sizes are open too: what is said then shows all of them.
     """
-    given = {int(inputs[value.name][0]) for value in values if value.name in inputs}
-    size = min(given) if len(given) == 1 else 1
+    batches = {int(inputs[value.name][0]) for value in values if value.name in inputs}
+    size = min(batches) if len(batches) == 1 else 1
     left = [value for value in values if not is_known(value.type.tensor_type.shape.dim[0])]
     rest = [value.type.tensor_type for value in true_inputs(model.graph)]
     open_sizes = sum(not is_known(dim) for tensor in rest for dim in tensor.shape.dim)
@@ -160,7 +160,7 @@ def _bind_batches(
         if dim_name(dim):
             symbols[dim_name(dim)] = size
         dim.dim_value = size
-    if len(given) != 1:
+    if len(batches) != 1:
         shape = [dim.dim_value for dim in left[0].type.tensor_type.shape.dim]
         text = f"{name}: the open batch is taken as 1 ({described}); for another size say, for example,"
         model.metadata_props.add(key=ASSUMED_NOTE, value=f"{text} {input_flag(left[0].name, [8, *shape[1:]])}")
@@ -195,7 +195,7 @@ def assumed_text(name: str, values: Sequence[ValueInfoProto], sets: Sequence[Map
             continue  # another input's option says them
         bound |= set(open_names) - {""}
         sizes = zip(*(shapes[value.name] for shapes in sets), strict=True)
-        flags.append(input_flag(value.name, [_sizes_text(list(dict.fromkeys(each))) for each in sizes]))
+        flags.append(input_flag(value.name, [_sizes_text(list(dict.fromkeys(choices))) for choices in sizes]))
     described = ", ".join(f"{value.name!r} is {shape_text(value.type.tensor_type.shape)}" for value in values)
     return f"{name}: open sizes are taken as {' '.join(flags)} ({described}); for others give --input"
 

@@ -73,6 +73,6 @@ def light(model: onnx.ModelProto, beside: Mapping[str, NDArray[Any]] | None = No
 
 def placeholder(name: str, like: TensorProto) -> TensorProto:
     """A tensor of the shape and type of ``like`` that has its data elsewhere."""
-    made = TensorProto(name=name, data_type=like.data_type, dims=like.dims, data_location=TensorProto.EXTERNAL)
-    made.external_data.add(key="location", value=BESIDE)
-    return made
+    tensor = TensorProto(name=name, data_type=like.data_type, dims=like.dims, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=BESIDE)
+    return tensor

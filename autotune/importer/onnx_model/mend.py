@@ -102,14 +102,14 @@ def _make_axes_vectors(model: ModelProto) -> None:
 
 def _leave_out(node: NodeProto, graph: GraphProto, name: str) -> None:
     """Make a ZipMap an Identity, and what it makes a tensor."""
-    labels: list[Any] = next((helper.get_attribute_value(each) for each in node.attribute), [])
+    labels: list[Any] = next((helper.get_attribute_value(attribute) for attribute in node.attribute), [])
     shown = ", ".join(label.decode() if isinstance(label, bytes) else str(label) for label in labels[:MOST_LABELS])
     logger.warning(
         "%s: output %r is a tensor (rows, classes), not ZipMap's list of dictionaries; its classes are %s%s",
         *(name, node.output[0], shown, ", …" if len(labels) > MOST_LABELS else ""),
     )
-    made = helper.make_node("Identity", node.input, node.output, node.name)
-    node.CopyFrom(made)
+    identity = helper.make_node("Identity", node.input, node.output, node.name)
+    node.CopyFrom(identity)
     for value in graph.output:
         if value.name == node.output[0]:
             value.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
@@ -126,7 +126,9 @@ def _mend_initializers(graph: GraphProto) -> None:
 def _sort_graph(graph: GraphProto, outer: Collection[str], name: str) -> None:
     """Sort a graph and those in it; ``outer`` are the values around it."""
     _sort(
-        graph.node, {*outer, *(value.name for value in graph.input), *(each.name for each in graph.initializer)}, name
+        graph.node,
+        {*outer, *(value.name for value in graph.input), *(weight.name for weight in graph.initializer)},
+        name,
     )
 
 
@@ -136,14 +138,14 @@ def _sort(nodes: Sequence[NodeProto], known: Collection[str], name: str) -> None
     Args:
         known: names of what is there before the first node.
     """
-    makers = {made: index for index, node in enumerate(nodes) for made in node.output if made}
+    makers = {value: index for index, node in enumerate(nodes) for value in node.output if value}
     needed: dict[int, set[int]] = {}
     for index, node in enumerate(nodes):
         read = outer_reads(node)
-        missing = sorted(each for each in read if each not in makers and each not in known)
+        missing = sorted(value for value in read if value not in makers and value not in known)
         if missing:
             raise ModelError(f"{name}: {_label(node)} reads {missing[0]!r}, which nothing makes; {ADVICE}")
-        needed[index] = {makers[each] for each in read if each in makers}
+        needed[index] = {makers[value] for value in read if value in makers}
     if any(before >= index for index, all_before in needed.items() for before in all_before):
         try:
             order = list(TopologicalSorter(needed).static_order())
@@ -168,14 +170,14 @@ def _reorder(nodes: Sequence[NodeProto], order: Iterable[int]) -> None:
 
 def outer_reads(node: NodeProto) -> set[str]:
     """What ``node`` reads from the graph that it is in: its inputs, and what its bodies do not make themselves."""
-    found = set(node.input)
+    outer = set(node.input)
     for body in subgraphs(node):
         read = {value.name for value in body.output}.union(*map(outer_reads, body.node))
-        own = {each.name for each in (*body.input, *body.initializer)}
-        found |= read - own.union(*(inner.output for inner in body.node))
-    return found - {""}
+        own = {value.name for value in (*body.input, *body.initializer)}
+        outer |= read - own.union(*(inner.output for inner in body.node))
+    return outer - {""}
 
 
 def _label(node: NodeProto) -> str:
-    made = ", ".join(map(repr, node.output)) or "nothing"
-    return f"{node.op_type} (node {node.name!r})" if node.name else f"the {node.op_type} that makes {made}"
+    outputs = ", ".join(map(repr, node.output)) or "nothing"
+    return f"{node.op_type} (node {node.name!r})" if node.name else f"the {node.op_type} that makes {outputs}"

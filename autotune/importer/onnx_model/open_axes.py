@@ -31,16 +31,16 @@ def open_interface(
     names = _dim_names(model)
     opened = []
     for index, (name, shape, dtype) in enumerate(inputs[0]):
-        every = [each[index][1] for each in inputs]
+        every = [specs[index][1] for specs in inputs]
         opened.append(OpenSpec(name, tuple(_opened(every, axis, names, name) for axis in range(len(shape))), dtype))
     opened = _named_noise(opened, inputs)
     interface = Interface(tuple(opened), (), {})
-    sizes = [interface.sizes({name: shape for name, shape, _ in each}) or {} for each in inputs]
-    made, scale = [], {}
+    sizes = [interface.sizes({name: shape for name, shape, _ in specs}) or {} for specs in inputs]
+    results, scale = [], {}
     for number, (name, shape, dtype) in enumerate(outputs[0]):
         dims: list[int | str] = []
         for axis in range(len(shape)):
-            others = [each[number][1] for each in outputs]
+            others = [specs[number][1] for specs in outputs]
             if any(len(other) != len(shape) for other in others):
                 dims.append("?")
                 continue
@@ -48,8 +48,8 @@ def open_interface(
             dims.append(dim)
             if factor is not None:
                 scale[number, axis] = factor
-        made.append(OpenSpec(name, tuple(dims), dtype))
-    return Interface(tuple(opened), tuple(made), scale)
+        results.append(OpenSpec(name, tuple(dims), dtype))
+    return Interface(tuple(opened), tuple(results), scale)
 
 
 def wider_shapes(
@@ -82,14 +82,14 @@ def _named_noise(
 ) -> list[OpenSpec]:
     """``opened`` with the open sizes of noise called after the inputs' sizes that they equal in every set."""
     known = Interface(tuple(without_noise(opened)), (), {})
-    sizes = [known.sizes({name: shape for name, shape, _ in each}) or {} for each in inputs]
+    sizes = [known.sizes({name: shape for name, shape, _ in specs}) or {} for specs in inputs]
     named = []
     for index, spec in enumerate(opened):
         shape = list(spec.shape)
         for axis, size in enumerate(shape):
             if isinstance(size, str) and noise_of(spec.name) is not None:
-                every = [each[index][1][axis] for each in inputs]
-                shape[axis] = next((name for name in sizes[0] if [each[name] for each in sizes] == every), size)
+                every = [specs[index][1][axis] for specs in inputs]
+                shape[axis] = next((name for name in sizes[0] if [symbols[name] for symbols in sizes] == every), size)
         named.append(replace(spec, shape=tuple(shape)))
     return named
 
@@ -114,11 +114,11 @@ def _followed(sizes: Sequence[int], symbols: Sequence[Mapping[str, int]]) -> tup
     """What an output's size follows: itself, a symbol and how many times that, or nothing that is known."""
     if len(set(sizes)) == 1:
         return sizes[0], None
-    found: dict[str, Fraction] = {}
+    candidates: dict[str, Fraction] = {}
     for symbol in symbols[0]:
         factors = {Fraction(size, known[symbol]) for size, known in zip(sizes, symbols, strict=True)}
         if len(factors) == 1:
-            found[symbol] = factors.pop()
-    if not found:
+            candidates[symbol] = factors.pop()
+    if not candidates:
         return "?", None
-    return min(found.items(), key=lambda item: item[1] != 1)  # sizes that grow alike in all sets: equal ones first
+    return min(candidates.items(), key=lambda item: item[1] != 1)  # sizes that grow alike in all sets: equal ones first

@@ -40,12 +40,12 @@ class Join:
     Attributes:
         value: its name.
         parts: names of its parts, which follow each other in memory.
-        made: by the nodes of each part, whose nodes follow each other, the first part's before the second's.
+        produced: by the nodes of each part, whose nodes follow each other, the first part's before the second's.
     """
 
     value: str
     parts: tuple[str, str]
-    made: tuple[frozenset[str], frozenset[str]]
+    produced: tuple[frozenset[str], frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ def split_operators(model: ModelProto, share: Share) -> tuple[ModelProto, tuple[
     Args:
         model: simplified, with shapes.
     """
-    made = ModelProto()
-    made.CopyFrom(model)
-    scope = Scope(made)
-    splitter = _Splitter(made, scope)
+    result = ModelProto()
+    result.CopyFrom(model)
+    scope = Scope(result)
+    splitter = _Splitter(result, scope)
     for node in list(model.graph.node):
         splitter.add(node, share)
-    del made.graph.node[:]
-    made.graph.node.extend(splitter.nodes)
-    return made, tuple(splitter.joins)
+    del result.graph.node[:]
+    result.graph.node.extend(splitter.nodes)
+    return result, tuple(splitter.joins)
 
 
 class _Splitter:
@@ -116,10 +116,12 @@ class _Splitter:
         first = self._part(chain, cut, 0)
         middle = len(self.nodes)
         parts = (first, self._part(chain, cut, 1))
-        made = [frozenset(own.output[0] for own in nodes) for nodes in (self.nodes[before:middle], self.nodes[middle:])]
+        written = [
+            frozenset(own.output[0] for own in nodes) for nodes in (self.nodes[before:middle], self.nodes[middle:])
+        ]
         self.nodes.append(helper.make_node("Concat", parts, [last], name=f"{last}/join", axis=cut.axis))
-        self.joins.append(Join(last, parts, (made[0], made[1])))
-        self._taken |= {each.output[0] for each in chain}
+        self.joins.append(Join(last, parts, (written[0], written[1])))
+        self._taken |= {member.output[0] for member in chain}
 
     def _chain(self, node: NodeProto, cut: _Cut) -> list[NodeProto]:
         """``node`` and the operators behind it that can be computed in parts too."""
@@ -132,8 +134,8 @@ class _Splitter:
             chain.append(readers[0])
 
     def _is_elementwise(self, node: NodeProto, name: str, cut: _Cut) -> bool:
-        others = [each for each in node.input if each and each != name]
-        if any(self._scope.array(each) is None for each in others):
+        others = [operand for operand in node.input if operand and operand != name]
+        if any(self._scope.array(operand) is None for operand in others):
             return False
         if node.op_type in UNARY:
             return True
@@ -171,8 +173,8 @@ class _Splitter:
 
     def _constant_axis(self, name: str, node: NodeProto, cut: _Cut) -> int | None:
         """The axis of the constant ``name`` that runs along the cut; None where it is the same for both parts."""
-        shape, made = self._scope.shapes[name], self._scope.shapes[node.output[0]]
-        axis = cut.axis - (len(made) - len(shape))
+        shape, result = self._scope.shapes[name], self._scope.shapes[node.output[0]]
+        axis = cut.axis - (len(result) - len(shape))
         return axis if node.op_type in BINARY and axis >= 0 and shape[axis] > 1 else None
 
     def _sliced(self, name: str, axis: int, span: tuple[int, int], number: int) -> str:

@@ -108,16 +108,16 @@ class Scope:
             with third_party():
                 schema = onnx.defs.get_schema(node.op_type, self.opset, "")
                 opsets = [helper.make_opsetid("", self.opset)]
-                found = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+                inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
         except ThirdPartyError:  # inference over the whole graph says what does not fit, in the user's words
             return
         for name in wanted:
-            if name in found:
-                self.note(onnx.ValueInfoProto(name=name, type=found[name]))
+            if name in inferred:
+                self.note(onnx.ValueInfoProto(name=name, type=inferred[name]))
 
     def _type(self, name: str) -> TypeProto:
-        made: TypeProto = helper.make_tensor_type_proto(self.types[name], self.shapes.get(name))
-        return made
+        proto: TypeProto = helper.make_tensor_type_proto(self.types[name], self.shapes.get(name))
+        return proto
 
     def array(self, name: str) -> Array | None:
         """The constant called ``name``, else None."""

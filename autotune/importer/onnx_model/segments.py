@@ -137,8 +137,8 @@ def _failing(nodes: Sequence[NodeProto], cutter: Cutter, attempt: Attempt) -> li
         if len(nodes) == 1:
             return list(nodes)
     middle = len(nodes) // 2
-    found = _failing(nodes[:middle], cutter, attempt) + _failing(nodes[middle:], cutter, attempt)
-    return found or [nodes[middle]]  # only together do the halves fail: this node keeps them apart
+    failing = _failing(nodes[:middle], cutter, attempt) + _failing(nodes[middle:], cutter, attempt)
+    return failing or [nodes[middle]]  # only together do the halves fail: this node keeps them apart
 
 
 def _is_product(node: NodeProto) -> bool:
@@ -194,21 +194,21 @@ class Cutter:
         What is of unknown shape has the type that is known of it.
         """
         mine = {id(node) for node in nodes}
-        made = [name for node in nodes for name in node.output if name]
+        produced = [name for node in nodes for name in node.output if name]
         read = dict.fromkeys(name for node in nodes for name in sorted(outer_reads(node)))
         weights = [self._scope.tensors[name] for name in read if name in self._scope.tensors]
-        known = {*self._interface, *self._makers} - set(made)
+        known = {*self._interface, *self._makers} - set(produced)
         inputs = [name for name in read if name in known and name not in self._scope.tensors]
         outputs = [
             name
-            for name in made
+            for name in produced
             if name in self._outputs or any(id(reader) not in mine for reader in self._readers.get(name, ()))
         ]
         graph = helper.make_graph(
             nodes, "part", [self._value(name) for name in inputs], [self._value(name) for name in outputs], weights
         )
         part = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
-        part.graph.value_info.extend(value for value in self._model.graph.value_info if value.name in made)
+        part.graph.value_info.extend(value for value in self._model.graph.value_info if value.name in produced)
         return part
 
     def _value(self, name: str) -> ValueInfoProto:

@@ -50,23 +50,23 @@ def take_apart(model: ModelProto, inputs: Mapping[str, Sequence[int]], name: str
         if kind not in ("sequence_type", "optional_type"):
             continue
         inner = value.type.optional_type.elem_type if kind == "optional_type" else value.type
-        made, source = names.new(f"{value.name}/given"), value.name
+        whole, source = names.new(f"{value.name}/given"), value.name
         new = [_tensor(value.name, inner, value.name, name)]
         if kind == "optional_type" and tuple(rest.get(value.name, ())) == NOTHING:
             del rest[value.name]
             counts[value.name] = 0
-            front.append(helper.make_node("Optional", [], [made], type=inner))
-            _replace(model, value, [], made)
+            front.append(helper.make_node("Optional", [], [whole], type=inner))
+            _replace(model, value, [], whole)
             continue
         if inner.WhichOneof("value") == "sequence_type":
             count = counts[value.name] = _count(value, rest, model, name)
             elements = [element(value.name, index) for index in range(count)]
-            new = [_tensor(each, inner.sequence_type.elem_type, value.name, name) for each in elements]
-            source = names.new(f"{value.name}/elements") if kind == "optional_type" else made
+            new = [_tensor(part, inner.sequence_type.elem_type, value.name, name) for part in elements]
+            source = names.new(f"{value.name}/elements") if kind == "optional_type" else whole
             front.append(_construct(elements, source, inner.sequence_type.elem_type))
         if kind == "optional_type":
-            front.append(helper.make_node("Optional", [source], [made]))
-        _replace(model, value, new, made)
+            front.append(helper.make_node("Optional", [source], [whole]))
+        _replace(model, value, new, whole)
     if front:
         nodes = [*front, *model.graph.node]
         del model.graph.node[:]
@@ -80,27 +80,27 @@ def _tensor(new: str, kind: TypeProto, value: str, name: str) -> ValueInfoProto:
         return ValueInfoProto(name=new)
     if kind.WhichOneof("value") != "tensor_type" or not kind.tensor_type.elem_type:
         raise ModelError(f"{name}: input {value!r} is neither a tensor nor a sequence of tensors; only these are taken")
-    made = ValueInfoProto(name=new, type=kind)
+    info = ValueInfoProto(name=new, type=kind)
     if new != value:
-        for dim in made.type.tensor_type.shape.dim:
+        for dim in info.type.tensor_type.shape.dim:
             dim.ClearField("dim_param")  # elements may differ where a name says that a size is open
-    return made
+    return info
 
 
-def _construct(names: Sequence[str], made: str, kind: TypeProto) -> onnx.NodeProto:
+def _construct(names: Sequence[str], output: str, kind: TypeProto) -> onnx.NodeProto:
     if names:
-        return helper.make_node("SequenceConstruct", list(names), [made])
-    return helper.make_node("SequenceEmpty", [], [made], dtype=kind.tensor_type.elem_type)
+        return helper.make_node("SequenceConstruct", list(names), [output])
+    return helper.make_node("SequenceEmpty", [], [output], dtype=kind.tensor_type.elem_type)
 
 
 def _count(value: ValueInfoProto, rest: dict[str, Sequence[int]], model: ModelProto, name: str) -> int:
     """The number of elements of a sequence; what says it alone is taken out of ``rest``."""
     if value.name in rest:
-        given = rest.pop(value.name)
-        if len(given) == 1:
-            return int(given[0])
+        shape = rest.pop(value.name)
+        if len(shape) == 1:
+            return int(shape[0])
     pattern = re.compile(re.escape(value.name) + r"\[(\d+)\]")
-    places = [int(found[1]) for found in map(pattern.fullmatch, rest) if found]
+    places = [int(match[1]) for match in map(pattern.fullmatch, rest) if match]
     if places:
         return max(places) + 1
     readers = dict.fromkeys(node.op_type for node in model.graph.node if value.name in node.input)
@@ -111,17 +111,17 @@ def _count(value: ValueInfoProto, rest: dict[str, Sequence[int]], model: ModelPr
     )
 
 
-def _replace(model: ModelProto, value: ValueInfoProto, new: Sequence[ValueInfoProto], made: str) -> None:
-    """Put ``new`` in the place of the input ``value``, and let readers read ``made``."""
+def _replace(model: ModelProto, value: ValueInfoProto, new: Sequence[ValueInfoProto], new_name: str) -> None:
+    """Put ``new`` in the place of the input ``value``, and let readers read ``new_name``."""
     graph, old = model.graph, value.name
     kept: list[ValueInfoProto] = []
-    for each in graph.input:
-        kept += [each] if each.name != old else new
-    copies = [ValueInfoProto.FromString(each.SerializeToString()) for each in kept]
+    for entry in graph.input:
+        kept += [entry] if entry.name != old else new
+    copies = [ValueInfoProto.FromString(entry.SerializeToString()) for entry in kept]
     del graph.input[:]
     graph.input.extend(copies)
     for node in graph.node:
-        rename(node, {old: made})
+        rename(node, {old: new_name})
     for out in graph.output:
         if out.name == old:  # an output keeps its name
-            graph.node.append(helper.make_node("Identity", [made], [old]))
+            graph.node.append(helper.make_node("Identity", [new_name], [old]))

@@ -36,14 +36,14 @@ def shape_sets(texts: Sequence[str]) -> tuple[Mapping[str, Shape], ...]:
         for name, shape in _expanded(text):
             if shape not in shapes.setdefault(name, []):
                 shapes[name].append(shape)
-    counts = {name: len(found) for name, found in shapes.items() if len(found) > 1}
+    counts = {name: len(options) for name, options in shapes.items() if len(options) > 1}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise UsageError(f"--input: inputs have different numbers of shapes ({told}); give each input one per set")
     count = max(counts.values(), default=1 if shapes else 0)
     if count > MOST_SETS:
         raise UsageError(f"--input asks for {count} sets of shapes, more than {MOST_SETS}; name fewer sizes")
-    return tuple({name: found[index % len(found)] for name, found in shapes.items()} for index in range(count))
+    return tuple({name: options[index % len(options)] for name, options in shapes.items()} for index in range(count))
 
 
 def _expanded(text: str) -> list[tuple[str, Shape]]:

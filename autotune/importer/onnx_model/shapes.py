@@ -150,11 +150,11 @@ def _without_lists(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         if node.domain != CLASSICAL:
             yield node
             continue
-        made = onnx.NodeProto(name=node.name, op_type=node.op_type, domain=node.domain)
-        made.input.extend(node.input)
-        made.output.extend(node.output)
-        made.attribute.extend(each for each in node.attribute if not _is_long(each))
-        yield made
+        short = onnx.NodeProto(name=node.name, op_type=node.op_type, domain=node.domain)
+        short.input.extend(node.input)
+        short.output.extend(node.output)
+        short.attribute.extend(attribute for attribute in node.attribute if not _is_long(attribute))
+        yield short
 
 
 def _is_long(attribute: onnx.AttributeProto) -> bool:
@@ -303,16 +303,16 @@ def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -
 
     A last window that would begin behind the input counts for nothing, but ONNX's inference counts it.
     """
-    found = False
+    changed = False
     for node in graph.node:
         if node.op_type not in WINDOWED or node.domain not in STANDARD_DOMAINS:
             continue
-        given, size = attributes_of(node), shapes.get(node.input[0], ())[2:]
-        if not given.get("ceil_mode", 0) or given.get("auto_pad", b"NOTSET") != b"NOTSET" or not size:
+        attributes, size = attributes_of(node), shapes.get(node.input[0], ())[2:]
+        if not attributes.get("ceil_mode", 0) or attributes.get("auto_pad", b"NOTSET") != b"NOTSET" or not size:
             continue
-        kernel, rank = given["kernel_shape"], len(size)
-        strides, dilations = given.get("strides") or [1] * rank, given.get("dilations") or [1] * rank
-        pads = given.get("pads") or [0] * 2 * rank
+        kernel, rank = attributes["kernel_shape"], len(size)
+        strides, dilations = attributes.get("strides") or [1] * rank, attributes.get("dilations") or [1] * rank
+        pads = attributes.get("pads") or [0] * 2 * rank
         if {len(kernel), len(strides), len(dilations), len(pads) // 2} != {rank} or min(strides) < 1:
             continue  # ONNX's own inference says what is wrong
         axes = zip(size, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)
@@ -321,19 +321,19 @@ def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -
         behind = [-(-room // step) * step >= end for room, step, end in free]
         if any(counted) and all(late for rest, late in zip(counted, behind, strict=True) if rest):
             next(attribute for attribute in node.attribute if attribute.name == "ceil_mode").i = 0
-            found = True
-    return found
+            changed = True
+    return changed
 
 
 def _window_fits(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether a convolution's or pool's window lies within its padded data at least once; True if that is unknown."""
-    given = attributes_of(node)
+    attributes = attributes_of(node)
     data = shapes.get(node.input[0], ())[2:]
-    kernel = given.get("kernel_shape") or (shapes.get(node.input[1], ())[2:] if node.op_type == "Conv" else ())
-    if 0 in data or len(kernel) != len(data) or given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+    kernel = attributes.get("kernel_shape") or (shapes.get(node.input[1], ())[2:] if node.op_type == "Conv" else ())
+    if 0 in data or len(kernel) != len(data) or attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         return True
     rank = len(data)
-    dilations, pads = given.get("dilations") or [1] * rank, given.get("pads") or [0] * 2 * rank
+    dilations, pads = attributes.get("dilations") or [1] * rank, attributes.get("pads") or [0] * 2 * rank
     if len(dilations) != rank or len(pads) != 2 * rank:
         return True  # ONNX's own inference says what is wrong
     return all(

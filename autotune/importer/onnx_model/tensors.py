@@ -80,10 +80,10 @@ def fill_tensor(tensor: TensorProto, array: NDArray[Any], name: str) -> None:
 def as_uint8(tensor: TensorProto, name: str) -> TensorProto:
     """The tensor's bytes as a tensor of uint8 called ``name``; apart where the tensor is."""
     if uses_external_data(tensor):
-        made = TensorProto(name=name, data_type=TensorProto.UINT8, dims=[mapped_bytes(tensor).size])
-        made.external_data.extend(tensor.external_data)
-        made.data_location = TensorProto.EXTERNAL
-        return made
+        proto = TensorProto(name=name, data_type=TensorProto.UINT8, dims=[mapped_bytes(tensor).size])
+        proto.external_data.extend(tensor.external_data)
+        proto.data_location = TensorProto.EXTERNAL
+        return proto
     raw = tensor.raw_data or numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
     return TensorProto(name=name, data_type=TensorProto.UINT8, dims=[len(raw)], raw_data=raw)
 

@@ -43,6 +43,6 @@ def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         softcap=float(attrs.get("softcap", 0.0)),
     )
     # One behind the other: both are written where the whole lies (``graph/flat.py``).
-    new = bb.emit(relax.op.concat([bb.emit(relax.op.expand_dims(each, 0)) for each in (k, v)], 0))
-    given = [q, new, *inputs[3:6], relax.const(np.zeros((1, 1, 1, 1), np.float32)) if mask is None else mask]
-    return kernel_call(bb, cached_attention(shape), "attention", given, sizes_of(q), "float32")
+    new = bb.emit(relax.op.concat([bb.emit(relax.op.expand_dims(part, 0)) for part in (k, v)], 0))
+    operands = [q, new, *inputs[3:6], relax.const(np.zeros((1, 1, 1, 1), np.float32)) if mask is None else mask]
+    return kernel_call(bb, cached_attention(shape), "attention", operands, sizes_of(q), "float32")

@@ -27,9 +27,9 @@ def _attended(node: Node, e: Emit, q: str, k: str, v: str, scale: float, masks: 
     scores = e.op("Mul", e.op("MatMul", q, e.transpose(k, 0, 1, 3, 2)), e.like(scale))
     for mask in masks:
         scores = e.op("Add", scores, mask)
-    made = e.op("MatMul", e.op("Softmax", scores, axis=-1), v)
+    attended = e.op("MatMul", e.op("Softmax", scores, axis=-1), v)
     batch, length = node.shape(0)[:2]
-    return e.reshape(e.transpose(made, 0, 2, 1, 3), batch, length, -1)
+    return e.reshape(e.transpose(attended, 0, 2, 1, 3), batch, length, -1)
 
 
 def _causal(node: Node, e: Emit, length: int, total: int) -> str:
@@ -75,8 +75,8 @@ def attention(node: Node, e: Emit) -> list[str] | None:
     _refuse(node, attributes=("do_rotary", "past_present_share_buffer"), inputs=((6, "past_sequence_length"),))
     heads = _heads(node, "num_heads")
     batch, length = node.shape(0)[:2]
-    given = node.attr("qkv_hidden_sizes")
-    sizes = [int(size) for size in given] if given else [node.shape(1)[1] // 3] * 3
+    declared = node.attr("qkv_hidden_sizes")
+    sizes = [int(size) for size in declared] if declared else [node.shape(1)[1] // 3] * 3
     product = e.op("MatMul", node.input(0), node.input(1))
     product = e.op("Add", product, node.input(2)) if node.input(2) else product
     parts = zip(e.split(product, sizes, 2), sizes, strict=True)
@@ -88,12 +88,12 @@ def attention(node: Node, e: Emit) -> list[str] | None:
             for index, own in enumerate((k, v))
         )
     total = length + (node.shape(4)[3] if node.input(4) else 0)
-    made = [_attended(node, e, q, k, v, _scale(node, sizes[0] // heads), _masks(node, e, (3, 5), length, total))]
+    outputs = [_attended(node, e, q, k, v, _scale(node, sizes[0] // heads), _masks(node, e, (3, 5), length, total))]
     if node.wants(1):
         if sizes[1] != sizes[2]:
             raise node.refused("keys and values of different sizes do not go into one output")
-        made.append(e.concat([e.reshape(x, 1, batch, heads, total, sizes[1] // heads) for x in (k, v)], 0))
-    return made
+        outputs.append(e.concat([e.reshape(x, 1, batch, heads, total, sizes[1] // heads) for x in (k, v)], 0))
+    return outputs
 
 
 @rewrites("QAttention", domain=MICROSOFT)
@@ -162,8 +162,8 @@ def multi_head_attention(node: Node, e: Emit) -> list[str] | None:
     if past:
         k, v = e.concat([node.input(6), k], 2), e.concat([node.input(7), v], 2)
     masks = _masks(node, e, (4, 5), length, past + own)
-    made = _attended(node, e, q, k, v, _scale(node, hidden // heads), masks)
-    return [made, k, v]
+    attended = _attended(node, e, q, k, v, _scale(node, hidden // heads), masks)
+    return [attended, k, v]
 
 
 @rewrites("RotaryEmbedding", domain=MICROSOFT)
@@ -193,8 +193,8 @@ def _angles(
 ) -> tuple[str, str, int]:
     """Cosines and sines (inputs ``tables``) at ``positions`` (batch or 1, length), to go with heads; and how many."""
     shape = (0, 1, -1, half) if head_axis == 1 else (0, -1, 1, half)
-    found = (e.op("Gather", e.slice(node.input(index), 1, 0, half), positions, axis=0) for index in tables)
-    cos, sin = (e.reshape(table, *shape) for table in found)
+    rows = (e.op("Gather", e.slice(node.input(index), 1, 0, half), positions, axis=0) for index in tables)
+    cos, sin = (e.reshape(table, *shape) for table in rows)
     return cos, sin, half
 
 
@@ -214,10 +214,10 @@ def _rotated(e: Emit, x: str, angles: tuple[str, str, int], size: int, alternate
         e.op("Add", e.op("Mul", first, sin), e.op("Mul", second, cos)),
     ]
     if alternate:
-        made = e.reshape(e.concat([e.reshape(part, 0, 0, 0, half, 1) for part in turned], 4), 0, 0, 0, 2 * half)
+        rotated = e.reshape(e.concat([e.reshape(part, 0, 0, 0, half, 1) for part in turned], 4), 0, 0, 0, 2 * half)
     else:
-        made = e.concat(turned, 3)
-    return e.concat([made, e.slice(x, 3, 2 * half, size)], 3) if size > 2 * half else made
+        rotated = e.concat(turned, 3)
+    return e.concat([rotated, e.slice(x, 3, 2 * half, size)], 3) if size > 2 * half else rotated
 
 
 @rewrites("GroupQueryAttention", domain=MICROSOFT)
@@ -260,8 +260,8 @@ def group_query_attention(node: Node, e: Emit) -> list[str] | None:
     extent = max(past, total)
     if past:
         k, v = (_cached(node, e, index, own, before, (past, extent)) for index, own in ((3, k), (4, v)))
-    made = _grouped(node, e, (q, k, v), before, (heads, groups, extent))
-    return [made, k, v]
+    attended = _grouped(node, e, (q, k, v), before, (heads, groups, extent))
+    return [attended, k, v]
 
 
 def _in_place(node: Node, e: Emit, qkv: tuple[str, str, str]) -> list[str]:
@@ -269,7 +269,7 @@ def _in_place(node: Node, e: Emit, qkv: tuple[str, str, str]) -> list[str]:
     q, k, v = qkv
     window = max(0, int(node.attr("local_window_size", -1)))
     heads, (batch, groups, past, size) = _heads(node, "num_heads"), node.shape(3)
-    made = e.ops(
+    outputs = e.ops(
         ATTENTION,
         *(q, k, v, node.input(3), node.input(4), LENGTHS),
         outputs=3,
@@ -279,10 +279,10 @@ def _in_place(node: Node, e: Emit, qkv: tuple[str, str, str]) -> list[str]:
         window=window,
     )
     length = node.shape(0)[1]
-    e.declare(made[0], (batch, heads, length, size), TensorProto.FLOAT)
-    for name in made[1:]:
+    e.declare(outputs[0], (batch, heads, length, size), TensorProto.FLOAT)
+    for name in outputs[1:]:
         e.declare(name, (batch, groups, past + length, size), TensorProto.FLOAT)
-    return [e.reshape(e.transpose(made[0], 0, 2, 1, 3), batch, length, heads * size), *made[1:]]
+    return [e.reshape(e.transpose(outputs[0], 0, 2, 1, 3), batch, length, heads * size), *outputs[1:]]
 
 
 def _before(node: Node, e: Emit, batch: int, length: int, total: int) -> str:
@@ -335,8 +335,8 @@ def _grouped(node: Node, e: Emit, qkv: tuple[str, str, str], before: str, counts
     kind = node.dtype(0)
     least = np.finfo(kind if kind.kind == "f" else np.float32).min
     weights = e.op("Softmax", e.op("Where", seen, scores, e.like(float(least))), axis=-1)
-    made = e.op("MatMul", e.reshape(weights, batch, groups, heads // groups * length, extent), v)
-    return e.reshape(e.transpose(e.reshape(made, batch, heads, length, -1), 0, 2, 1, 3), batch, length, -1)
+    attended = e.op("MatMul", e.reshape(weights, batch, groups, heads // groups * length, extent), v)
+    return e.reshape(e.transpose(e.reshape(attended, batch, heads, length, -1), 0, 2, 1, 3), batch, length, -1)
 
 
 def _size(node: Node, heads: int, groups: int) -> int:

@@ -147,10 +147,10 @@ def _activated(node: Node, e: Emit, x: str, kind: str, parameters: Sequence[floa
     """``x`` through the activation ``kind``; missing parameters have ONNX's defaults."""
     if kind not in ACTIVATIONS:
         raise node.refused(f"its activation {kind!r} is none of {', '.join(ACTIVATIONS)}")
-    given = dict(zip(ACTIVATIONS[kind], map(float, parameters), strict=False))
+    arguments = dict(zip(ACTIVATIONS[kind], map(float, parameters), strict=False))
     if kind == "Clip" and e.opset >= 11:
-        return e.op("Clip", x, *(e.like(value) for value in given.values()))
-    return e.op(kind, x, **given)
+        return e.op("Clip", x, *(e.like(value) for value in arguments.values()))
+    return e.op(kind, x, **arguments)
 
 
 @rewrites("FusedGemm", domain=MICROSOFT)
@@ -158,16 +158,16 @@ def fused_gemm(node: Node, e: Emit) -> list[str] | None:
     """A Gemm and an activation."""
     product = e.op("Gemm", *node.proto.input, **node.given("alpha", "beta", "transA", "transB"))
     kind = str(node.attr("activation", ""))
-    given = [node.attr(f"activation_{name}") for name in ACTIVATIONS.get(kind, ())]
-    return [_activated(node, e, product, kind, [value for value in given if value is not None])]
+    parameters = [node.attr(f"activation_{name}") for name in ACTIVATIONS.get(kind, ())]
+    return [_activated(node, e, product, kind, [value for value in parameters if value is not None])]
 
 
 @rewrites("FusedConv", domain=MICROSOFT)
 def fused_conv(node: Node, e: Emit) -> list[str] | None:
     """A convolution, a tensor of its result's shape (input 3) added to it, and an activation."""
-    made = e.op("Conv", *map(node.input, range(3 if node.input(2) else 2)), **node.given(*GEOMETRY))
-    made = e.op("Add", made, node.input(3)) if node.input(3) else made
-    return [_activated(node, e, made, str(node.attr("activation", "")), node.attr("activation_params", []))]
+    result = e.op("Conv", *map(node.input, range(3 if node.input(2) else 2)), **node.given(*GEOMETRY))
+    result = e.op("Add", result, node.input(3)) if node.input(3) else result
+    return [_activated(node, e, result, str(node.attr("activation", "")), node.attr("activation_params", []))]
 
 
 @rewrites("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -282,11 +282,11 @@ def _byte_lstm(node: Node, e: Emit, x: str, operands: list[str], alive: str, out
     w, r, bias, _, h, c, _, *scales = operands
     quantised = e.ops("DynamicQuantizeLinear", x, outputs=3)
     inputs = [*quantised, w, *scales[:2], r, *scales[2:], bias, h, c, alive]
-    made = e.ops(BYTE_LSTM, *inputs, outputs=outputs, domain=OWN_DOMAIN, **attributes)
+    results = e.ops(BYTE_LSTM, *inputs, outputs=outputs, domain=OWN_DOMAIN, **attributes)
     last = (directions, batch, hidden)
-    for name, shape in zip(made, ((steps, *last), last, last), strict=False):
+    for name, shape in zip(results, ((steps, *last), last, last), strict=False):
         e.declare(name, shape, FLOAT)
-    return made
+    return results
 
 
 def _widened(node: Node, e: Emit, weight: int, scale: int, zero: int) -> str:
@@ -300,5 +300,5 @@ def _widened(node: Node, e: Emit, weight: int, scale: int, zero: int) -> str:
 
 
 def _scaled(e: Emit, product: str, scale_a: str, scale_b: str, bias: str, kind: int) -> str:
-    made = e.op("Mul", e.cast(product, kind), e.op("Mul", scale_a, scale_b))
-    return e.op("Add", made, bias) if bias else made
+    scaled = e.op("Mul", e.cast(product, kind), e.op("Mul", scale_a, scale_b))
+    return e.op("Add", scaled, bias) if bias else scaled

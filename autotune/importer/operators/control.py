@@ -81,8 +81,8 @@ def loop(node: Node, e: Emit) -> list[str] | None:
         return [*node.proto.input[2:], *(e.const(_nothing(node, value)) for value in scanned)]
     if scanned and computed and trips > 1 - (start is None):
         raise node.refused("how often it runs is computed, and another operator reads what it collects")
-    made, _ = _laid_out(node, e, trips, "" if start is not None else node.input(1), stops)
-    return made
+    results, _ = _laid_out(node, e, trips, "" if start is not None else node.input(1), stops)
+    return results
 
 
 def known_trips(node: Node) -> int | None:
@@ -139,7 +139,7 @@ def _control(node: Node, body: GraphProto) -> tuple[ReferenceEvaluator, dict[str
         elif name in producers:
             if producers[name].op_type in (*RANDOM, *BODIED) or producers[name].domain not in STANDARD_DOMAINS:
                 return None
-            wanted += [each for each in producers[name].input if each]
+            wanted += [source for source in producers[name].input if source]
     own = {value.name for value in body.input[:2]} | {tensor.name for tensor in body.initializer} | {*producers}
     begun, outer = dict[str, NDArray[Any]](), dict[str, NDArray[Any]]()
     for name in needed - own:
@@ -170,15 +170,15 @@ def loop_until(node: Node, e: Emit, _wanted: int | None = None) -> tuple[list[st
     """A loop that may stop early and collects: as often as it runs at most, and how often it does run."""
     trips = _most_trips(node)
     start = node.array(1) if node.input(1) else np.array(True)
-    made, running = _laid_out(
+    results, running = _laid_out(
         node, e, trips, "" if start is not None else node.input(1), not _always(node.attr("body"))
     )
-    counted = [e.cast(each, INT64) if each else e.const(np.int64(1)) for each in running]
+    counted = [e.cast(flag, INT64) if flag else e.const(np.int64(1)) for flag in running]
     length = counted[0]
-    for each in counted[1:]:
-        length = e.op("Add", length, each)
+    for count in counted[1:]:
+        length = e.op("Add", length, count)
     kept = len(node.proto.input[2:])
-    return made, [-1] * kept + [0] * (len(made) - kept), e.reshape(length)
+    return results, [-1] * kept + [0] * (len(results) - kept), e.reshape(length)
 
 
 def _laid_out(node: Node, e: Emit, trips: int, running: str, stops: bool) -> tuple[list[str], list[str]]:
@@ -195,16 +195,16 @@ def _laid_out(node: Node, e: Emit, trips: int, running: str, stops: bool) -> tup
     scans: list[list[str]] = [[] for _ in range(len(body.output) - 1 - kept)]
     for trip in range(trips):
         condition = running or e.const(np.array(True))
-        made = inlined(e, body, [e.const(np.array(trip, np.int64)), condition, *states], f"trip{trip}")
-        news = made[1 : 1 + kept]
+        outputs = inlined(e, body, [e.const(np.array(trip, np.int64)), condition, *states], f"trip{trip}")
+        news = outputs[1 : 1 + kept]
         if running:
             news = [e.op("Where", running, new, old) for new, old in zip(news, states, strict=True)]
         states = news
         ran.append(running)
-        for collected, value in zip(scans, made[1 + kept :], strict=True):
+        for collected, value in zip(scans, outputs[1 + kept :], strict=True):
             collected.append(value)
         if stops:
-            going = e.reshape(made[0])
+            going = e.reshape(outputs[0])
             running = e.op("And", running, going) if running else going
     return [*states, *(e.concat([e.unsqueeze(value, 0) for value in values], 0) for values in scans)], ran
 
@@ -276,9 +276,9 @@ def _scanned(
             e.op("Gather", name, e.const(np.array(trips - 1 - trip if back else trip, np.int64)), axis=axis)
             for (name, axis), back in zip(scanned, backwards, strict=True)
         ]
-        made = inlined(e, body, [*states, *elements], f"trip{trip}")
-        states = made[: len(states)]
-        for collected, value in zip(results, made[len(states) :], strict=True):
+        outputs = inlined(e, body, [*states, *elements], f"trip{trip}")
+        states = outputs[: len(states)]
+        for collected, value in zip(results, outputs[len(states) :], strict=True):
             collected.append(value)
     return states, results
 

@@ -37,7 +37,7 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
     Raises:
         ModelError: for images of one or three dimensions.
     """
-    given = [value for value in inputs[:5] if value is not None]
+    operands = [value for value in inputs[:5] if value is not None]
     has_bias, has_mask = inputs[3] is not None, inputs[4] is not None
     if len(sizes_of(inputs[0])) != 4:
         raise ModelError("only images of two dimensions are")
@@ -73,11 +73,11 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
         columns = te.compute((batch, channels, kh, kw, out_h, out_w), sample, name="columns")
         c = te.reduce_axis((0, per_group), "c")
         i, j = te.reduce_axis((0, kh), "i"), te.reduce_axis((0, kw), "j")
-        each = outputs // groups
+        group_outputs = outputs // groups
         product = te.compute(
             (batch, outputs, out_h, out_w),
             lambda n, o, oy, ox: te.sum(
-                columns(n, (o // each) * per_group + c, i, j, oy, ox) * weight(o, c, i, j), axis=[c, i, j]
+                columns(n, (o // group_outputs) * per_group + c, i, j, oy, ox) * weight(o, c, i, j), axis=[c, i, j]
             ),
             name="product",
         )
@@ -85,4 +85,4 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
             return product
         return te.compute(product.shape, lambda n, o, y, xx: product(n, o, y, xx) + bias(o), name="biased")
 
-    return bb.emit_te(compute, *given, primfunc_name_hint="deform_conv")
+    return bb.emit_te(compute, *operands, primfunc_name_hint="deform_conv")

@@ -56,8 +56,8 @@ def with_itself(node: Node, e: Emit) -> list[str] | None:
 @rewrites("And", "Or", "Xor", "Equal", "Where")
 def of_booleans(node: Node, e: Emit) -> list[str] | None:
     """By way of uint8: TVM loads booleans as bytes and compares into bits, and LLVM refuses to mix the two."""
-    if node.kind == "Equal" and (made := with_itself(node, e)) is not None:
-        return made
+    if node.kind == "Equal" and (result := with_itself(node, e)) is not None:
+        return result
     a, b = (1, 2) if node.kind == "Where" else (0, 1)
     if node.type(b) != TensorProto.BOOL or (node.array(a) is not None and node.array(b) is not None):
         return None
@@ -119,9 +119,9 @@ def zero_times(node: Node, e: Emit) -> list[str] | None:
 def sign(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Relax's, which makes 0 of NaN."""
     x = inputs[0]
-    found = bb.normalize(relax.op.sign(x))
+    signs = bb.normalize(relax.op.sign(x))
     is_float = "float" in dtype_of(x)
-    return bb.normalize(relax.op.where(relax.op.isnan(x), x, found)) if is_float else found
+    return bb.normalize(relax.op.where(relax.op.isnan(x), x, signs)) if is_float else signs
 
 
 @rewrites("Softplus")
@@ -272,12 +272,12 @@ def of_doubles(node: Node, e: Emit) -> list[str] | None:
         swish = node.kind == "HardSwish"
         alpha = e.const(np.float64(np.float32(1 / 6))) if swish else number("alpha", 0.2)
         beta = e.like(0.5) if swish else number("beta", 0.5)
-        made = e.op("Clip", e.op("Add", e.op("Mul", x, alpha), beta), zero, one)
-        return [e.op("Mul", x, made) if swish else made]
+        clipped = e.op("Clip", e.op("Add", e.op("Mul", x, alpha), beta), zero, one)
+        return [e.op("Mul", x, clipped) if swish else clipped]
     alpha = number("alpha", 1.0 if node.kind == "Elu" else 1.67326319217681884765625)
     below = e.op("Mul", alpha, e.op("Sub", e.op("Exp", x), one))
-    made = e.op("Where", e.op("Less", x, zero), below, x)
-    return [e.op("Mul", made, number("gamma", 1.05070102214813232421875)) if node.kind == "Selu" else made]
+    result = e.op("Where", e.op("Less", x, zero), below, x)
+    return [e.op("Mul", result, number("gamma", 1.05070102214813232421875)) if node.kind == "Selu" else result]
 
 
 def gelu_of(e: Emit, x: str, by_tanh: bool) -> str:

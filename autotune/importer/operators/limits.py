@@ -30,10 +30,10 @@ reduction takes 116 µs on two cores of an Ice Lake, this some 10."""
 @converts("Max", "Min")
 def max_of_tensors(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Two at a time, so that shapes broadcast; Relax's importer stacks all inputs."""
-    given = [value for value in inputs if value is not None]
+    tensors = [value for value in inputs if value is not None]
     combine = relax.op.maximum if attrs["tvm_custom"]["kind"] == "Max" else relax.op.minimum
-    result = given[0]
-    for value in given[1:]:
+    result = tensors[0]
+    for value in tensors[1:]:
         result = bb.normalize(combine(result, value))
     return result
 
@@ -93,10 +93,10 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
     known = constant_of(axes)
     if axes is not None and known is None:
         raise ModelError("its axes are computed from the inputs; they must be constant")
-    given = attrs.get("axes") if known is None else known.reshape(-1).tolist()
-    if not given and attrs.get("noop_with_empty_axes", 0):
+    listed = attrs.get("axes") if known is None else known.reshape(-1).tolist()
+    if not listed and attrs.get("noop_with_empty_axes", 0):
         return x
-    reduced = sorted({int(axis) % rank for axis in given}) if given else list(range(rank))
+    reduced = sorted({int(axis) % rank for axis in listed}) if listed else list(range(rank))
     keep = bool(attrs.get("keepdims", 1))
     axes_of_rows = _axes_of_rows(sizes_of(x))
     if len(reduced) == rank and str(dtype) == "float32" and axes_of_rows:
@@ -135,8 +135,8 @@ def _of_rows(x: te.Tensor, largest: int, axes: int) -> te.Tensor:
         return bits ^ ((bits >> 31) & tirx.const(0x7FFFFFFF, "int32"))
 
     keys = te.compute(x.shape, lambda *at: ordered(tirx.reinterpret("int32", x(*at))), name="keys")
-    found = (topi.max if largest else topi.min)(keys, axis=list(range(-axes, 0)), keepdims=True)
-    return te.compute(found.shape, lambda *at: tirx.reinterpret("float32", ordered(found(*at))), name="extremes")
+    extremes = (topi.max if largest else topi.min)(keys, axis=list(range(-axes, 0)), keepdims=True)
+    return te.compute(extremes.shape, lambda *at: tirx.reinterpret("float32", ordered(extremes(*at))), name="extremes")
 
 
 @rewrites("ReduceLogSumExp")
@@ -151,12 +151,12 @@ def log_of_sum(node: Node, e: Emit) -> list[str] | None:
     most = e.reduce("ReduceMax", x, reduced)
     if node.dtype(0).kind in "iu":  # ONNX Runtime cuts every power to a whole number: only the largest count
         largest = e.reduce("ReduceSum", e.cast(e.op("Equal", x, most), TensorProto.DOUBLE), reduced)
-        found = e.op("Add", most, e.cast(e.op("Log", largest), node.type(0)))
-        return [found if node.attr("keepdims", 1) else e.squeeze(found, *reduced)]
+        result = e.op("Add", most, e.cast(e.op("Log", largest), node.type(0)))
+        return [result if node.attr("keepdims", 1) else e.squeeze(result, *reduced)]
     shift = e.op("Where", e.op("Equal", e.op("Abs", most), e.like(np.inf)), e.like(0), most)
     total = e.reduce("ReduceSum", e.op("Exp", e.op("Sub", x, shift)), reduced)
-    found = e.op("Add", e.op("Log", total), shift)
-    return [found if node.attr("keepdims", 1) else e.squeeze(found, *reduced)]
+    result = e.op("Add", e.op("Log", total), shift)
+    return [result if node.attr("keepdims", 1) else e.squeeze(result, *reduced)]
 
 
 @converts("ArgMax", "ArgMin")

@@ -35,8 +35,8 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
         places = held_within(known, np.array(size))
         if size == 1:  # nothing to choose; a kernel would be measured with places that are not there
             before, after = shape[:axis], shape[axis + 1 :]
-            made = bb.normalize(relax.op.reshape(data, [*before, *[1] * places.ndim, *after]))
-            return relax.op.broadcast_to(made, [*before, *places.shape, *after]) if places.size > 1 else made
+            reshaped = bb.normalize(relax.op.reshape(data, [*before, *[1] * places.ndim, *after]))
+            return relax.op.broadcast_to(reshaped, [*before, *places.shape, *after]) if places.size > 1 else reshaped
         return relax.op.take(data, relax.const(np.where(places < 0, places + size, places)), axis)
 
     def compute(x: te.Tensor, places: te.Tensor) -> te.Tensor:
@@ -69,9 +69,9 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     """With places held within the tensor: Relax's own read and write where they are told to."""
     kind = str(attrs["tvm_custom"]["kind"])
     data, indices = inputs[:2]
-    given = [each for each in inputs if each is not None]
+    operands = [operand for operand in inputs if operand is not None]
     if isinstance(indices, relax.ShapeExpr):
-        return native(kind, bb, given, attrs, opset)
+        return native(kind, bb, operands, attrs, opset)
     shape, dtype = sizes_of(data), dtype_of(indices)
     sizes: NDArray[Any] = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
     if kind.endswith("ND"):
@@ -79,11 +79,11 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         sizes = np.array(shape[first : first + sizes_of(indices)[-1]])
     if (known := constant_of(indices)) is not None:
         held_within(known, sizes)
-        return native(kind, bb, given, attrs, opset)
-    count, last, zero = (relax.const(each.astype(dtype), dtype) for each in (sizes, sizes - 1, 0 * sizes))
+        return native(kind, bb, operands, attrs, opset)
+    count, last, zero = (relax.const(bounds.astype(dtype), dtype) for bounds in (sizes, sizes - 1, 0 * sizes))
     wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, count), indices)
     held = bb.normalize(relax.op.maximum(relax.op.minimum(bb.normalize(wrapped), last), zero))
-    return native(kind, bb, [data, held, *given[2:]], attrs, opset)
+    return native(kind, bb, [data, held, *operands[2:]], attrs, opset)
 
 
 @rewrites("Pad")
@@ -260,7 +260,7 @@ def max_pool(node: Node, e: Emit) -> list[str] | None:
     table = np.broadcast_to(column if node.attr("storage_order", 0) else flat, (*shape[:2], *flat.shape))
     table = table + (np.arange(shape[0] * shape[1]) * pixels).reshape(*shape[:2], 1, 1)
     indices = e.squeeze(e.op("GatherElements", e.const(table), where, axis=3), 3)
-    return [e.reshape(made, *shape[:2], *pool.counts) for made in (best, indices)]
+    return [e.reshape(part, *shape[:2], *pool.counts) for part in (best, indices)]
 
 
 @rewrites("MaxUnpool")
@@ -277,7 +277,7 @@ def max_unpool(node: Node, e: Emit) -> list[str] | None:
     pads = [int(v) for v in node.attr("pads", [0] * 2 * rank)]
     inferred = [(size - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i] for i, size in enumerate(shape[2:])]
     wanted = [int(v) for v in node.constant(2, "output shape")][2:] if node.input(2) else inferred
-    if len(wanted) == rank and any(node.input(1) in each.output[1:] for each in node.scope.graph.node):
+    if len(wanted) == rank and any(node.input(1) in maker.output[1:] for maker in node.scope.graph.node):
         inferred = wanted
     full = int(np.prod([*shape[:2], *inferred]))
     zeros = e.const(np.zeros(full, node.dtype(0)))
@@ -317,7 +317,7 @@ def _phases_apart(node: Node, e: Emit, steps: list[int], after: list[int]) -> st
     """
     kernel = node.shape(1)[2:]
     bias = [node.input(2)] if node.input(2) else []
-    made = []
+    phases = []
     for place in np.ndindex(*steps):
         terms = [-(-(k - i) // s) for k, i, s in zip(kernel, place, steps, strict=True)]
         weight = node.input(1)
@@ -325,8 +325,8 @@ def _phases_apart(node: Node, e: Emit, steps: list[int], after: list[int]) -> st
             weight = e.slice(weight, 2 + axis, i + s * (count - 1), -kernel[axis] - 1, -s)
         weight = e.transpose(weight, 1, 0, *range(2, 2 + len(steps)))
         pads = [*(count - 1 for count in terms), *after]
-        made.append(e.op("Conv", node.input(0), weight, *bias, kernel_shape=terms, pads=pads))
-    return e.concat(made, 1)
+        phases.append(e.op("Conv", node.input(0), weight, *bias, kernel_shape=terms, pads=pads))
+    return e.concat(phases, 1)
 
 
 def _by_phases(node: Node, e: Emit) -> list[str] | None:
@@ -357,19 +357,19 @@ def _by_phases(node: Node, e: Emit) -> list[str] | None:
     # Apart, none of them may begin behind the start of the data: that would be a negative padding.
     even = [t * s for t, s in zip(terms, steps, strict=True)] == list(kernel)
     if even or outputs < OWN_PHASE or any(k < s for k, s in zip(kernel, steps, strict=True)) or any(first):
-        made = _phases_as_one(node, e, steps, terms, read)
+        result = _phases_as_one(node, e, steps, terms, read)
     else:
-        made = _phases_apart(node, e, steps, read[rank:])
+        result = _phases_apart(node, e, steps, read[rank:])
     counts = [m - f + 1 for m, f in zip(last, first, strict=True)]
     if phases > 1:
-        made = e.reshape(made, -1, *steps, outputs, *counts)
+        result = e.reshape(result, -1, *steps, outputs, *counts)
         places = [place for axis in range(rank) for place in (2 + rank + axis, 1 + axis)]
-        made = e.transpose(made, 0, 1 + rank, *places)
-        made = e.reshape(made, -1, outputs, *(n * s for n, s in zip(counts, steps, strict=True)))
+        result = e.transpose(result, 0, 1 + rank, *places)
+        result = e.reshape(result, -1, outputs, *(n * s for n, s in zip(counts, steps, strict=True)))
     for axis, (p, s, f, size, count) in enumerate(zip(before, steps, first, sizes, counts, strict=True)):
         if (p - s * f, size) != (0, count * s):
-            made = e.slice(made, 2 + axis, p - s * f, p - s * f + size)
-    return [made]
+            result = e.slice(result, 2 + axis, p - s * f, p - s * f + size)
+    return [result]
 
 
 @rewrites("ConvTranspose")

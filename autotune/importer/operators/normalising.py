@@ -43,15 +43,15 @@ def layer_norm(node: Node, e: Emit) -> list[str] | None:
 
 def _over_one_axis(node: Node, e: Emit, shape: tuple[int, ...], first: int) -> list[str] | None:
     """Several axes as one, and a scale and bias of another shape than theirs applied behind the node."""
-    length, given = math.prod(shape[first:]), [index for index in (1, 2) if node.input(index)]
-    if first == len(shape) - 1 and all(node.known_shape(index) == (length,) for index in given):
+    length, present = math.prod(shape[first:]), [index for index in (1, 2) if node.input(index)]
+    if first == len(shape) - 1 and all(node.known_shape(index) == (length,) for index in present):
         return None
-    apart = [index for index in given if math.prod(node.shape(index)) != length]
-    apart = given if 1 in apart else apart  # the bias is added to what is scaled
+    apart = [index for index in present if math.prod(node.shape(index)) != length]
+    apart = present if 1 in apart else apart  # the bias is added to what is scaled
     fills = {1: np.ones(length), 2: np.zeros(length)}
     parameters = [
         e.const(fills[index].astype(node.dtype(0))) if index in apart else e.reshape(node.input(index), length)
-        for index in given
+        for index in present
     ]
     x = e.reshape(node.input(0), *shape[:first], length)
     y = e.reshape(e.op("LayerNormalization", x, *parameters, axis=-1, **node.given("epsilon", "stash_type")), *shape)
@@ -83,8 +83,8 @@ def batch_norm(node: Node, e: Emit) -> list[str] | None:
     training = bool(node.attr("training_mode", 0))
     apart = not node.attr("spatial", 1)
     mixed = len({node.type(index) for index in range(5)}) > 1
-    given = {str(name) for name in node.proto.input[1:5]} <= node.scope.given
-    if e.opset < BROADCAST or (not training and not apart and not mixed and given):
+    fixed = {str(name) for name in node.proto.input[1:5]} <= node.scope.given
+    if e.opset < BROADCAST or (not training and not apart and not mixed and fixed):
         return None
     x, rank, kind = node.input(0), len(node.shape(0)), node.type(0)
     if mixed and not training:
@@ -108,15 +108,15 @@ def batch_norm(node: Node, e: Emit) -> list[str] | None:
         mean, variance = parameter(3), parameter(4)
         centred = e.op("Sub", x, mean)
     deviation = e.op("Sqrt", e.op("Add", variance, e.like(node.attr("epsilon", 1e-5))))
-    made = [e.op("Add", e.op("Mul", e.op("Div", centred, deviation), scale), bias)]
+    outputs = [e.op("Add", e.op("Mul", e.op("Div", centred, deviation), scale), bias)]
     if training:
         momentum = float(node.attr("momentum", 0.9))
         for index, own in ((3, mean), (4, variance)):
             running = e.op("Mul", node.input(index), e.like(momentum, index))
             own = e.reshape(own, -1)
             own = e.cast(own, node.type(index)) if node.type(index) not in (0, kind) else own
-            made.append(e.op("Add", running, e.op("Mul", own, e.like(1 - momentum, index))))
-    return made
+            outputs.append(e.op("Add", running, e.op("Mul", own, e.like(1 - momentum, index))))
+    return outputs
 
 
 @rewrites("GroupNormalization")
@@ -140,12 +140,12 @@ def instance_norm(node: Node, e: Emit) -> list[str] | None:
 
     A group norm is written as an image whose channels are reshaped to groups: its means are those of channels.
     """
-    kind, given = node.type(0), node.known_shape(0)
+    kind, original = node.type(0), node.known_shape(0)
     image = _ungrouped(node)
     shape = node.known_shape(0) if image == node.input(0) else node.scope.shapes[image]
-    if kind != FLOAT or given is None or shape is None or len(shape) != 4:
+    if kind != FLOAT or original is None or shape is None or len(shape) != 4:
         return None
-    n, channels, groups = shape[0], shape[1], given[1]
+    n, channels, groups = shape[0], shape[1], original[1]
 
     def shared(own: str) -> str:
         """The mean of a group's channels, for each of them."""
@@ -163,27 +163,27 @@ def instance_norm(node: Node, e: Emit) -> list[str] | None:
     deviation = e.op("Sqrt", e.op("Add", variance, e.like(node.attr("epsilon", 1e-5))))
     scale, bias = (_by_channel(node, e, index, channels // groups) for index in (1, 2))
     y = e.op("Add", e.op("Mul", e.op("Sub", image, mean), e.op("Div", scale, deviation)), bias)
-    return [y if image == node.input(0) else e.reshape(y, *given)]
+    return [y if image == node.input(0) else e.reshape(y, *original)]
 
 
 def _ungrouped(node: Node) -> str:
     """The image (n, C, h, w) whose channels a reshape made groups of, else the operator's own input."""
-    name, given = node.input(0), node.known_shape(0) or ()
-    maker = next((each for each in node.scope.graph.node if name in each.output), None)
+    name, sizes = node.input(0), node.known_shape(0) or ()
+    maker = next((other for other in node.scope.graph.node if name in other.output), None)
     if maker is None or maker.op_type != "Reshape":
         return name
     shape = node.scope.shapes.get(maker.input[0], ())
-    fits = len(shape) == 4 and len(given) > 2 and shape[0] == given[0] and shape[1] % given[1] == 0
+    fits = len(shape) == 4 and len(sizes) > 2 and shape[0] == sizes[0] and shape[1] % sizes[1] == 0
     return str(maker.input[0]) if fits else name
 
 
-def _by_channel(node: Node, e: Emit, index: int, each: int) -> str:
+def _by_channel(node: Node, e: Emit, index: int, per_group: int) -> str:
     """A parameter of groups (G,) as one of channels, (G · each, 1, 1)."""
     groups = node.shape(index)[0]
-    given = node.input(index)
-    if each > 1:
-        given = e.op("Expand", e.reshape(given, groups, 1), e.ints(groups, each))
-    return e.reshape(given, groups * each, 1, 1)
+    parameter = node.input(index)
+    if per_group > 1:
+        parameter = e.op("Expand", e.reshape(parameter, groups, 1), e.ints(groups, per_group))
+    return e.reshape(parameter, groups * per_group, 1, 1)
 
 
 @rewrites("LpNormalization")

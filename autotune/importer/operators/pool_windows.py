@@ -27,8 +27,8 @@ def same_pads(
         max(0, (-(-size // stride) - 1) * stride + (taps - 1) * step + 1 - size)
         for size, stride, taps, step in zip(image, strides, kernel, dilations, strict=True)
     ]
-    before = [each // 2 if mode == "SAME_UPPER" else each - each // 2 for each in missing]
-    return [*before, *(each - first for each, first in zip(missing, before, strict=True))]
+    before = [padding // 2 if mode == "SAME_UPPER" else padding - padding // 2 for padding in missing]
+    return [*before, *(padding - first for padding, first in zip(missing, before, strict=True))]
 
 
 @dataclass(frozen=True)

@@ -117,10 +117,10 @@ def _has_converter(node: Node, integers: int) -> bool:
 def dequantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """(x − zero point) · scale of 8 or 16 bits."""
     data, scale, zero = inputs[:3]
-    made = bb.emit(relax.op.astype(data, "float32"))
+    centred = bb.emit(relax.op.astype(data, "float32"))
     if not _is_all(zero, 0):
-        made = bb.emit(relax.op.subtract(made, _along(bb, zero, data, attrs)))
-    return relax.op.multiply(made, _along(bb, scale, data, attrs))
+        centred = bb.emit(relax.op.subtract(centred, _along(bb, zero, data, attrs)))
+    return relax.op.multiply(centred, _along(bb, scale, data, attrs))
 
 
 @converts("QuantizeLinear")
@@ -129,12 +129,12 @@ def quantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     data, scale, zero = inputs[:3]
     kind = int(attrs.get("output_dtype", 0)) or TensorProto.UINT8
     dtype = helper.tensor_dtype_to_np_dtype(kind).name if zero is None else str(zero.ty.dtype)
-    made = data if _is_all(scale, 1) else bb.emit(relax.op.divide(data, _along(bb, scale, data, attrs)))
-    made = bb.emit(relax.op.round(made))
+    levels = data if _is_all(scale, 1) else bb.emit(relax.op.divide(data, _along(bb, scale, data, attrs)))
+    levels = bb.emit(relax.op.round(levels))
     if not _is_all(zero, 0):
-        made = bb.emit(relax.op.add(made, _along(bb, zero, data, attrs)))
+        levels = bb.emit(relax.op.add(levels, _along(bb, zero, data, attrs)))
     limits = np.iinfo(dtype)
-    return relax.op.astype(bb.emit(relax.op.clip(made, float(limits.min), float(limits.max))), dtype)
+    return relax.op.astype(bb.emit(relax.op.clip(levels, float(limits.min), float(limits.max))), dtype)
 
 
 @converts("ByteTable")
@@ -227,16 +227,16 @@ def _value(node: Node, e: Emit, index: int) -> str:
 
 def _quantised(node: Node, e: Emit, x: str, scale: int, like: int) -> str:
     """``x`` by the scale of input ``scale`` and the zero point behind it, which has the type of input ``like``."""
-    given = node.input(scale + 1)
-    zero = e.reshape(given) if given else e.const(np.zeros((), node.dtype(like)))
+    zero_point = node.input(scale + 1)
+    zero = e.reshape(zero_point) if zero_point else e.const(np.zeros((), node.dtype(like)))
     return e.op("QuantizeLinear", x, e.reshape(node.input(scale)), zero)
 
 
 @rewrites("QLinearAdd", "QLinearMul", domain=MICROSOFT)
 def qlinear_binary(node: Node, e: Emit) -> list[str] | None:
     """Sum or product of what two quantised tensors stand for."""
-    made = e.op(node.kind.removeprefix("QLinear"), _value(node, e, 0), _value(node, e, 3))
-    return [_quantised(node, e, made, 6, 0)]
+    result = e.op(node.kind.removeprefix("QLinear"), _value(node, e, 0), _value(node, e, 3))
+    return [_quantised(node, e, result, 6, 0)]
 
 
 @rewrites("QLinearConcat", domain=MICROSOFT)
@@ -277,10 +277,10 @@ def qlinear_unary(node: Node, e: Emit) -> list[str] | None:
         order = [0, rank - 1, *range(1, rank - 1)] if node.attr("channels_last", 0) else list(range(rank))
     if order != sorted(order):
         x = e.transpose(x, *order)
-    made = e.op(kind, x, **attributes)
+    result = e.op(kind, x, **attributes)
     if order != sorted(order):
-        made = e.transpose(made, *(order.index(place) for place in range(rank)))
-    return [_quantised(node, e, made, 3, 0)]
+        result = e.transpose(result, *(order.index(place) for place in range(rank)))
+    return [_quantised(node, e, result, 3, 0)]
 
 
 @rewrites("QGemm", domain=MICROSOFT)
@@ -293,5 +293,5 @@ def qgemm(node: Node, e: Emit) -> list[str] | None:
     scale = e.op(
         "Mul", e.op("Mul", e.reshape(node.input(1)), node.input(4)), e.const(np.float32(node.attr("alpha", 1)))
     )
-    made = e.op("Mul", product, scale)
-    return [_quantised(node, e, made, 7, 0) if node.input(7) else made]
+    scaled = e.op("Mul", product, scale)
+    return [_quantised(node, e, scaled, 7, 0) if node.input(7) else scaled]

@@ -127,8 +127,8 @@ def cut_off(node: Node, e: Emit, layer: Layer) -> list[str]:
         x = e.op("ReverseSequence", node.input(0), lengths, time_axis=0) if backwards else node.input(0)
         own = [e.slice(name, 0, index, index + 1) if name else "" for name in map(str, node.proto.input[1:])]
         own[LENGTHS - 1] = ""
-        made = e.reshape(layer(x, own, alive), steps, batch, hidden)
-        states = e.op("Where", alive, made, e.like(0))
+        all_states = e.reshape(layer(x, own, alive), steps, batch, hidden)
+        states = e.op("Where", alive, all_states, e.like(0))
         turned = e.op("ReverseSequence", states, lengths, time_axis=0)
         walks.append(e.unsqueeze(turned if backwards else states, 1))
         last.append(e.slice(turned, 0, 0, 1))
@@ -140,8 +140,8 @@ def _in_fp32(node: Node, e: Emit) -> list[str]:
     inputs = [str(name) for name in node.proto.input]
     wide = [e.cast(name, TensorProto.FLOAT) if name and place != LENGTHS else name for place, name in enumerate(inputs)]
     attributes = attributes_of(node.proto)
-    made = e.ops(node.kind, *wide, outputs=len(node.proto.output), **attributes)
-    return [e.cast(name, node.type(0)) for name in made]
+    outputs = e.ops(node.kind, *wide, outputs=len(node.proto.output), **attributes)
+    return [e.cast(name, node.type(0)) for name in outputs]
 
 
 MOST_ROWS = 8
@@ -202,7 +202,7 @@ def directions(node: Node, e: Emit) -> list[Direction]:
     lengths = "" if not node.input(4) else e.reshape(e.cast(node.input(4), TensorProto.INT64), batch, 1)
     if all_whole(node):
         lengths = ""
-    found = []
+    sides = []
     for index in range(count):
 
         def part(position: int, index: int = index) -> str:
@@ -224,7 +224,7 @@ def directions(node: Node, e: Emit) -> list[Direction]:
             if node.kind != "GRU" or not node.attr("linear_before_reset", 0):
                 x, rb = e.op("Add", x, rb), ""
         peepholes = tuple(e.split(part(7), [hidden] * 3, 0)) if node.kind == "LSTM" and node.input(7) else ()
-        found.append(
+        sides.append(
             Direction(
                 e.reshape(x, steps, batch, gates * hidden),
                 e.transpose(part(2), 1, 0),
@@ -241,7 +241,7 @@ def directions(node: Node, e: Emit) -> list[Direction]:
                 float(node.attr("clip", 0.0)),
             )
         )
-    return found
+    return sides
 
 
 def _activations(node: Node, count: int) -> list[list[tuple[str, float | None, float | None]]]:
@@ -267,7 +267,7 @@ OPERATORS = ("Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "
 
 def _activation(node: Node, e: Emit, name: str, alpha: float | None, beta: float | None) -> Activation:
     lowered = name.lower()
-    if (kind := next((each for each in OPERATORS if each.lower() == lowered), None)) is not None:
+    if (kind := next((operator for operator in OPERATORS if operator.lower() == lowered), None)) is not None:
         more = {key: value for key, value in (("alpha", alpha), ("beta", beta)) if value is not None}
         return lambda x: e.op(kind, x, **more)
     if lowered == "affine":
@@ -280,23 +280,23 @@ def _activation(node: Node, e: Emit, name: str, alpha: float | None, beta: float
 def _run(node: Node, e: Emit, side: Direction) -> tuple[str, str, str]:
     """All states (steps, batch, hidden), the last one, and the last cell state ("" if there is none)."""
     h, c = side.h, side.c
-    made: list[str] = [""] * side.steps
+    states: list[str] = [""] * side.steps
     step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[node.kind]
     for index in range(side.steps):
         time = side.steps - 1 - index if side.backwards else index
         x = e.op("Gather", side.x, e.const(np.int64(time)), axis=0)
         new_h, new_c = step(node, e, side, x, h, c)
-        made[time] = new_h
+        states[time] = new_h
         if side.lengths:
             alive = e.op("Less", e.const(np.int64(time)), side.lengths)
-            made[time] = e.op("Where", alive, new_h, e.like(0))
+            states[time] = e.op("Where", alive, new_h, e.like(0))
             new_h = e.op("Where", alive, new_h, h)
             new_c = e.op("Where", alive, new_c, c) if new_c else ""
         h, c = new_h, new_c
     if side.lengths:  # ONNX Runtime's last states of an empty sequence are zeros, not the first states
         some = e.op("Greater", side.lengths, e.const(np.int64(0)))
         h, c = (e.op("Where", some, state, e.like(0)) if state else "" for state in (h, c))
-    return e.concat([e.unsqueeze(value, 0) for value in made], 0), h, c
+    return e.concat([e.unsqueeze(value, 0) for value in states], 0), h, c
 
 
 def _clipped(e: Emit, side: Direction, x: str) -> str:

@@ -114,7 +114,7 @@ def _axes(node: Node, opset: int) -> list[_Axis]:
     scales = node.constant(place, "scales") if node.input(place) else np.array(node.attr("scales", []))
     roi = node.array(1) if _coordinates_mode(node, opset) == CROPPED and node.input(1) else None
     roi = np.zeros(0) if roi is None else roi
-    found = {axis: _Axis(axis, size, size, Single(1), size) for axis, size in enumerate(shape)}
+    by_axis = {axis: _Axis(axis, size, size, Single(1), size) for axis, size in enumerate(shape)}
     ratios = scales.astype(np.float32)
     policy, sizes = "stretch", None
     if not scales.size:
@@ -132,8 +132,8 @@ def _axes(node: Node, opset: int) -> list[_Axis]:
             size = int(sizes[position]) if policy == "stretch" else math.floor(real + Single(0.5))
             exact = float(size) if policy == "stretch" else exact
         ends = (float(roi[position]), float(roi[position + len(chosen)])) if roi.size else (0.0, 1.0)
-        found[axis] = _Axis(axis, shape[axis], size, ratio, exact, *ends)
-    return list(found.values())
+        by_axis[axis] = _Axis(axis, shape[axis], size, ratio, exact, *ends)
+    return list(by_axis.values())
 
 
 def _places(axis: _Axis, where: str) -> Array:
@@ -245,7 +245,7 @@ def _of_integers(
     if mode == "linear" and not rounds:
         return _corners(node, e, _spatial(axes, changed), places)
     unit = float(1 << BITS) if kind in SMALL_INTEGERS and rounds else 1.0
-    low, high, half, scale = (e.const(np.float64(each)) for each in (limits.min, limits.max, 0.5, 1 / unit))
+    low, high, half, scale = (e.const(np.float64(number)) for number in (limits.min, limits.max, 0.5, 1 / unit))
     x = e.cast(node.input(0), TensorProto.DOUBLE)
     for axis in reversed(changed):
         x = _along(node, e, x, axis, places[axis.index], mode, unit)
@@ -280,12 +280,12 @@ def _corners(node: Node, e: Emit, axes: Sequence[_Axis], places: dict[int, Array
         high = np.minimum(low + 1, axis.size - 1)
         if counts:
             whole = (at * Single(FRACTION)).astype(np.int64)
-            before, behind = (np.abs(whole - FRACTION * each) for each in (high, low))
+            before, behind = (np.abs(whole - FRACTION * neighbour) for neighbour in (high, low))
         else:
-            before, behind = (np.abs(at - each.astype(np.float32)) for each in (high, low))
+            before, behind = (np.abs(at - neighbour.astype(np.float32)) for neighbour in (high, low))
         same, half = low == high, FRACTION // 2 if counts else 0.5
         dtype = np.int32 if counts else np.float32
-        weights = [np.where(same, half, each).astype(dtype) for each in (before, behind)]
+        weights = [np.where(same, half, distance).astype(dtype) for distance in (before, behind)]
         ends.append([(low, weights[0]), (high, weights[1])])
     wide = TensorProto.INT32 if counts else FLOAT
     total = ""

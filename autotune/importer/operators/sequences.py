@@ -43,16 +43,16 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         # The type that is said keeps it out of the products that may be in bf16 (layouts/precision.py).
         product = bb.emit(relax.op.matmul(flat, relax.const(by_chunk(weight[index], gates)), out_dtype="float32"))
         shape = (steps, batch, hidden // UNITS, gates * UNITS // LANES, LANES)
-        given = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
+        operands = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
         packed = by_chunk(recurrence[index], gates).reshape(hidden, *shape[2:])
-        given.append(relax.const(np.ascontiguousarray(packed.transpose(1, 0, 2, 3))))
+        operands.append(relax.const(np.ascontiguousarray(packed.transpose(1, 0, 2, 3))))
         if kind == "GRU":
-            given.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
+            operands.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
         states = 2 if kind == "LSTM" else 1
-        given += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
+        operands += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
         make = lstm_steps if kind == "LSTM" else gru_steps
-        kernel, made = make(steps, batch, hidden, backwards), (states, steps + 1, batch, hidden)
-        outs.append((kernel_call(bb, kernel, f"{kind.lower()}_steps", given, made, "float32"), backwards))
+        kernel, out_shape = make(steps, batch, hidden, backwards), (states, steps + 1, batch, hidden)
+        outs.append((kernel_call(bb, kernel, f"{kind.lower()}_steps", operands, out_shape, "float32"), backwards))
     return results_of(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
 
 
@@ -62,12 +62,12 @@ def results_of(
     """All states (steps, directions, batch, hidden), then the last of each kind (directions, batch, hidden)."""
     steps, batch, hidden = shape
 
-    def joined(which: int, last: bool, axis: int, each: tuple[int, ...]) -> relax.Expr:
+    def joined(which: int, last: bool, axis: int, part_shape: tuple[int, ...]) -> relax.Expr:
         parts = []
         for out, backwards in outs:
             start = (0 if backwards else steps) if last else (0 if backwards else 1)
             rows = _rows(bb, out, (which, start, 0), (which + 1, start + (1 if last else steps), hidden))
-            parts.append(bb.emit(relax.op.reshape(rows, each)))
+            parts.append(bb.emit(relax.op.reshape(rows, part_shape)))
         return parts[0] if len(parts) == 1 else bb.emit(relax.op.concat(parts, axis=axis))
 
     whole = joined(0, False, 1, (steps, 1, batch, hidden))

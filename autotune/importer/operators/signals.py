@@ -69,18 +69,18 @@ def _long_transform(
         mirrored = place > points // 2
         picks = np.where(mirrored, points - place, place)
         known = (picks < rows).astype(dtype)
-        re, im = (e.op("Gather", each, e.const(np.minimum(picks, rows - 1)), axis=last - 1) for each in (re, im))
+        re, im = (e.op("Gather", part, e.const(np.minimum(picks, rows - 1)), axis=last - 1) for part in (re, im))
         re = e.op("Mul", re, e.const(known))
         im = e.op("Mul", im, e.const(np.where(mirrored, -known, known)))
     else:
-        re, im = (_of_length(e, each, shape[-2], points, last - 1) if each else "" for each in (re, im))
+        re, im = (_of_length(e, part, shape[-2], points, last - 1) if part else "" for part in (re, im))
     re, im = _factored((e, lead, dtype), (re, im), points, 1 if inverse else -1)
     if inverse:
-        re, im = (e.op("Mul", each, e.like(1 / points)) for each in (re, im))
+        re, im = (e.op("Mul", part, e.like(1 / points)) for part in (re, im))
         if onesided:
             return e.unsqueeze(re, last)
     elif onesided:
-        re, im = (e.slice(each, last - 1, 0, points // 2 + 1) for each in (re, im))
+        re, im = (e.slice(part, last - 1, 0, points // 2 + 1) for part in (re, im))
     return e.concat([e.unsqueeze(re, last), e.unsqueeze(im, last)], last)
 
 
@@ -109,8 +109,8 @@ def _factored(at: Place, x: Parts, points: int, sign: int) -> Parts:
     if a == 1 or (b > LONGEST and _largest_prime(b) > LONGEST):
         return _chirped(at, x, points, sign)
 
-    def turned(each: str, rows: int, columns: int) -> str:
-        return e.transpose(e.reshape(each, *lead, rows, columns), *range(rank), rank + 1, rank) if each else ""
+    def turned(part: str, rows: int, columns: int) -> str:
+        return e.transpose(e.reshape(part, *lead, rows, columns), *range(rank), rank + 1, rank) if part else ""
 
     inner = _factored((e, [*lead, b], dtype), (turned(x[0], a, b), turned(x[1], a, b)), a, sign)
     angle = sign * 2 * np.pi * (np.outer(np.arange(b), np.arange(a)) % points) / points
@@ -148,23 +148,23 @@ def _chirped(at: Place, x: Parts, points: int, sign: int) -> Parts:
     response = np.fft.fft(around)
     axis = len(lead)
     re, im = _times(e, x, chirp.real.astype(dtype), chirp.imag.astype(dtype))
-    padded = tuple(_of_length(e, each, points, longer, axis) for each in (re, im))
+    padded = tuple(_of_length(e, part, points, longer, axis) for part in (re, im))
     spectrum = _factored(at, (padded[0], padded[1]), longer, -1)
     product = _times(e, spectrum, response.real.astype(dtype), response.imag.astype(dtype))
     back = _factored(at, product, longer, 1)
-    re, im = (e.slice(each, axis, 0, points) for each in back)
+    re, im = (e.slice(part, axis, 0, points) for part in back)
     scaled = chirp / longer
     return _times(e, (re, im), scaled.real.astype(dtype), scaled.imag.astype(dtype))
 
 
 def _largest_prime(number: int) -> int:
     """The largest prime factor."""
-    found, factor = 1, 2
+    largest, factor = 1, 2
     while factor * factor <= number:
         while number % factor == 0:
-            found, number = factor, number // factor
+            largest, number = factor, number // factor
         factor += 1
-    return max(found, number)
+    return max(largest, number)
 
 
 @rewrites("DFT")

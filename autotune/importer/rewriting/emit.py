@@ -52,8 +52,8 @@ class Node:
         if attribute is None or attribute.type not in (AttributeProto.INTS, AttributeProto.FLOATS):
             return None
         is_whole = attribute.type == AttributeProto.INTS
-        given = attribute.ints if is_whole else attribute.floats
-        return np.fromiter(given, np.int64 if is_whole else np.float32, len(given))
+        values = attribute.ints if is_whole else attribute.floats
+        return np.fromiter(values, np.int64 if is_whole else np.float32, len(values))
 
     def codes(self, name: str, known: Mapping[bytes, int]) -> Array:
         """A list attribute of strings as their numbers in ``known``.
@@ -61,9 +61,9 @@ class Node:
         Raises:
             UnsupportedError: if a string is not in it.
         """
-        given = self._attributes[name].strings if name in self._attributes else ()
+        strings = self._attributes[name].strings if name in self._attributes else ()
         try:
-            return np.fromiter((known[each] for each in given), np.int64, len(given))
+            return np.fromiter((known[string] for string in strings), np.int64, len(strings))
         except KeyError as error:
             raise self.refused(f"its {name} has {error.args[0]!r}") from error
 
@@ -81,12 +81,12 @@ class Node:
 
         None where they are computed from the inputs.
         """
-        given = self.array(1) if self.input(1) else self.attr("axes", ())
-        if given is None:
+        axes = self.array(1) if self.input(1) else self.attr("axes", ())
+        if axes is None:
             return None
-        if not len(given):
+        if not len(axes):
             return [] if self.attr("noop_with_empty_axes", 0) else list(range(rank))
-        return sorted({int(axis) % rank for axis in given})
+        return sorted({int(axis) % rank for axis in axes})
 
     def input(self, index: int) -> str:
         """Name of an input; "" if it is left out."""
@@ -183,8 +183,8 @@ class Emit:
     def ops(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> list[str]:
         """One node; its outputs."""
         names = [self.fresh() for _ in range(outputs)]
-        made = helper.make_node(kind, list(inputs), names, names[0], domain=domain, **attributes)
-        self.nodes.append(made)
+        node = helper.make_node(kind, list(inputs), names, names[0], domain=domain, **attributes)
+        self.nodes.append(node)
         return names
 
     def declare(self, name: str, shape: Sequence[int], kind: int) -> None:
@@ -253,6 +253,6 @@ class Wide:
         """A constant scalar of the type of ``x``."""
         return self._e.const(np.array(value).astype(np.float32 if self._is_short else self._dtype))
 
-    def back(self, made: str) -> str:
+    def back(self, result: str) -> str:
         """Round what was computed to the type of the input."""
-        return self._e.cast(made, self._kind) if self._is_short else made
+        return self._e.cast(result, self._kind) if self._is_short else result

@@ -30,13 +30,13 @@ LARGEST = 1 << 18
 """Elements of a folded constant; a larger one is computed at run time rather than stored. Heuristic, not measured."""
 
 
-def made_of_constants(graph: onnx.GraphProto, given: Collection[str]) -> set[str]:
-    """Values of a sorted graph that do not depend on the model's inputs: ``given`` and what is made of those alone."""
-    found = set(given)
+def made_of_constants(graph: onnx.GraphProto, constants: Collection[str]) -> set[str]:
+    """Return the values of a sorted graph that depend on no input: ``constants`` and what follows from them alone."""
+    fixed = set(constants)
     for node in graph.node:
-        if node.op_type not in (*RANDOM, *BODIED) and all(not name or name in found for name in node.input):
-            found.update(node.output)
-    return found
+        if node.op_type not in (*RANDOM, *BODIED) and all(not name or name in fixed for name in node.input):
+            fixed.update(node.output)
+    return fixed
 
 
 REFERENCE_OPSET = {"QuantizeLinear": 19, "DequantizeLinear": 19}
@@ -51,12 +51,12 @@ def fold(model: ModelProto, largest: int = LARGEST) -> bool:
     Shapes that follow from such a constant are found on the way, and what is computed of them is known too.
     """
     scope = Scope(model)
-    made = Counter(name for node in model.graph.node for name in node.output)
+    written = Counter(name for node in model.graph.node for name in node.output)
     outputs = {value.name for value in model.graph.output}
     kept = []
     for node in model.graph.node:
         results = known_results(node, scope, largest)
-        if results is None or any(name in outputs and made[name] > 1 for name in node.output):
+        if results is None or any(name in outputs and written[name] > 1 for name in node.output):
             kept.append(node)
             scope.deduce(node)
             continue
@@ -93,13 +93,13 @@ def known_results(node: NodeProto, scope: Scope, largest: int = LARGEST) -> dict
 
 def _empty(names: list[str], scope: Scope) -> dict[str, Array] | None:
     """Tensors without elements need no computing."""
-    found = {}
+    arrays = {}
     for name in names:
         shape, kind = scope.shapes.get(name), scope.types.get(name)
         if shape is None or 0 not in shape or not kind or kind == onnx.TensorProto.STRING:
             return None
-        found[name] = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))
-    return found
+        arrays[name] = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))
+    return arrays
 
 
 def _feed(node: NodeProto, scope: Scope) -> dict[str, Array] | None:

@@ -124,10 +124,10 @@ def replacement(function: Rewrite, proto: NodeProto, scope: Scope) -> list[NodeP
     """
     node = Node(proto, scope)
     emit = Emit(node)
-    made = function(node, emit)
-    if made is None:
+    results = function(node, emit)
+    if results is None:
         return None
-    pairs = [(name, output) for name, output in zip(made, proto.output, strict=False) if output]
+    pairs = [(name, output) for name, output in zip(results, proto.output, strict=False) if output]
     return [*emit.nodes, *(helper.make_node("Identity", [name], [output], f"{output}/is") for name, output in pairs)]
 
 
@@ -145,8 +145,8 @@ def split_to_slices(model: ModelProto) -> None:
         emit = Emit(node := Node(proto, scope))
         axis = int(node.attr("axis", 0))
         emit.split(node.input(0), [part[axis] for part in parts if part is not None], axis)
-        for made, name in zip(emit.nodes, filter(None, proto.output), strict=True):
-            made.output[0], made.name = name, proto.name if made is emit.nodes[0] else name
+        for piece, name in zip(emit.nodes, filter(None, proto.output), strict=True):
+            piece.output[0], piece.name = name, proto.name if piece is emit.nodes[0] else name
         kept += emit.nodes
     replace_nodes(model.graph, kept)
 
@@ -181,11 +181,11 @@ def replace_all(
     for proto in model.graph.node:
         function = choose(proto)
         try:
-            made = None if function is None else replacement(function, proto, scope)
+            nodes = None if function is None else replacement(function, proto, scope)
         except ModelError as error:
-            made, refusal = None, refusal or error
-        changed |= made is not None
-        kept.extend([proto] if made is None else made)
+            nodes, refusal = None, refusal or error
+        changed |= nodes is not None
+        kept.extend([proto] if nodes is None else nodes)
     if changed:
         replace_nodes(model.graph, kept)
     return changed, refusal

@@ -55,8 +55,8 @@ class Step(Emit):
 
     def readers(self, name: str) -> list[NodeProto] | None:
         """The nodes that read ``name``; None if it is an output or a body reads it."""
-        found = self._readers.get(name, [])
-        return found if self._reads[name] == len(found) else None
+        readers = self._readers.get(name, [])
+        return readers if self._reads[name] == len(readers) else None
 
     def array(self, name: str) -> Array | None:
         """The value of an initialiser, in a skeleton too."""

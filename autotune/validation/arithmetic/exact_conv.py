@@ -45,7 +45,7 @@ def convolution(
         weight: (channels out, channels in / groups, kernel …).
         result: shape of its output.
     """
-    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     kernel, spatial, outer = weight[2:], data[2:], result[2:]
     groups, depth = attributes.get("group", 1), weight[1]
     offset_bytes = 8 * data[0] * data[1] * math.prod(kernel[1:]) * math.prod(outer)
@@ -92,7 +92,7 @@ def _places(
     strides, dilations = (attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
     pads = list(attributes.get("pads", [0] * 2 * rank)[:rank])
     mode = attributes.get("auto_pad", b"NOTSET").decode()
-    found = []
+    places = []
     for axis, (size, taps, count) in enumerate(zip(spatial, kernel, outer, strict=True)):
         stride, dilation = strides[axis], dilations[axis]
         if mode.startswith("SAME"):
@@ -101,5 +101,5 @@ def _places(
         elif mode == "VALID":
             pads[axis] = 0
         at = np.arange(count)[None] * stride + np.arange(taps)[:, None] * dilation - pads[axis]
-        found.append(np.where((at < 0) | (at >= size), size, at))
-    return found
+        places.append(np.where((at < 0) | (at >= size), size, at))
+    return places

@@ -25,17 +25,17 @@ class _Speller:
     """The nodes that stand for ``node``."""
 
     node: NodeProto
-    made: Spelled = field(default_factory=list)
+    nodes: Spelled = field(default_factory=list)
 
     def attributes(self, *left_out: str) -> dict[str, Any]:
         """Those of the node, but some."""
-        given = self.node.attribute
-        return {each.name: helper.get_attribute_value(each) for each in given if each.name not in left_out}
+        kept = [attribute for attribute in self.node.attribute if attribute.name not in left_out]
+        return {attribute.name: helper.get_attribute_value(attribute) for attribute in kept}
 
     def op(self, kind: str, inputs: list[str], like: str = "", output: str = "", **attributes: Any) -> str:
         """Note a node; the name of its result."""
-        output = output or f"{self.node.output[0]}.real{len(self.made)}"
-        self.made.append((helper.make_node(kind, inputs, [output], f"{output}.node", **attributes), like))
+        output = output or f"{self.node.output[0]}.real{len(self.nodes)}"
+        self.nodes.append((helper.make_node(kind, inputs, [output], f"{output}.node", **attributes), like))
         return output
 
     def real(self, first: int, axis: int = 1) -> str:
@@ -48,7 +48,7 @@ class _Speller:
         inputs = self.node.input
         if len(inputs) <= place or not inputs[place]:
             return []
-        scale = self.op("Mul", [inputs[each] for each in scales], inputs[scales[1]])
+        scale = self.op("Mul", [inputs[index] for index in scales], inputs[scales[1]])
         return [self.op("DequantizeLinear", [inputs[place], scale], inputs[place], axis=0)]
 
     def end(self, result: str, first: int) -> None:
@@ -62,7 +62,7 @@ def spelled(node: NodeProto) -> Spelled:
     if how is None:
         return []
     speller = _Speller(node)
-    return speller.made if how(speller) else []
+    return speller.nodes if how(speller) else []
 
 
 def _conv(s: _Speller) -> bool:
@@ -124,6 +124,6 @@ SPELLED: dict[tuple[str, str], Callable[[_Speller], bool]] = {
 """Domain and operator → what spells it out; False where it cannot."""
 
 
-def results(made: Spelled) -> Iterator[tuple[str, str]]:
+def results(nodes: Spelled) -> Iterator[tuple[str, str]]:
     """The values between the nodes, which are floats, and the value whose shape each has."""
-    return ((node.output[0], like) for node, like in made if node.op_type != "QuantizeLinear")
+    return ((node.output[0], like) for node, like in nodes if node.op_type != "QuantizeLinear")

@@ -36,7 +36,7 @@ def rows_in_order(ours: Sequence[Any], theirs: Sequence[Any], together: Sequence
         together: numbers of outputs whose rows belong together. They stay as they are unless there is a vector of
             floats among them, which falls from row to row.
     """
-    made = list(ours)
+    moved = list(ours)
     for group in together:
         pairs = [(np.asarray(ours[number]), np.asarray(theirs[number])) for number in group]
         if any(a.shape != b.shape or a.dtype.kind != b.dtype.kind or a.dtype.kind in "OSU" for a, b in pairs):
@@ -51,10 +51,10 @@ def rows_in_order(ours: Sequence[Any], theirs: Sequence[Any], together: Sequence
         if len(others) > max(1, MOST_OTHERS * len(numbers)):
             others = others[:0]
         for number, (_, other) in zip(group, pairs, strict=True):
-            made[number] = np.asarray(ours[number])[order]
+            moved[number] = np.asarray(ours[number])[order]
             if other is not sorts:
-                made[number][others] = other[others].astype(made[number].dtype)
-    return made
+                moved[number][others] = other[others].astype(moved[number].dtype)
+    return moved
 
 
 def _falls(numbers: Array) -> bool:
@@ -67,11 +67,13 @@ def _order(pairs: Sequence[tuple[Array, Array]], numbers: NDArray[np.float64]) -
     unlike = np.flatnonzero(_distances(pairs, order, order) > 1)
     left = list(unlike)
     for row in unlike:
-        tied = [each for each in left if abs(numbers[each] - numbers[row]) <= ATOL + RTOL * abs(numbers[row])]
+        tied = [
+            candidate for candidate in left if abs(numbers[candidate] - numbers[row]) <= ATOL + RTOL * abs(numbers[row])
+        ]
         if tied:
-            found = tied[int(np.argmin(_distances(pairs, np.array(tied), np.full(len(tied), row))))]
-            order[row] = found
-            left.remove(found)
+            nearest = tied[int(np.argmin(_distances(pairs, np.array(tied), np.full(len(tied), row))))]
+            order[row] = nearest
+            left.remove(nearest)
     return order if len(set(order)) == len(order) else np.arange(len(order))
 
 
@@ -79,7 +81,7 @@ def _distances(pairs: Sequence[tuple[Array, Array]], mine: Array, other: Array) 
     """Between our rows ``mine`` and their rows ``other``: the most of any output, 1 being the fixed tolerance."""
     worst = np.zeros(len(mine))
     for a, b in pairs:
-        x, y = (each.reshape(len(each), -1).astype(np.float64) for each in (a[mine], b[other]))
+        x, y = (rows.reshape(len(rows), -1).astype(np.float64) for rows in (a[mine], b[other]))
         allowed = ATOL + RTOL * np.abs(y) if a.dtype.kind == "f" else np.full(y.shape, 0.5)
         far = np.where(x == y, 0.0, np.abs(x - y) / allowed)
         worst = np.maximum(worst, np.nan_to_num(far, nan=np.inf).max(axis=1, initial=0.0))

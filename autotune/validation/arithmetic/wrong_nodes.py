@@ -110,8 +110,8 @@ def _values(model: ModelProto, seed: int) -> Arrays:
     watched.CopyFrom(model)
     declared = {value.name: value for value in model.graph.value_info}
     outputs = {value.name for value in model.graph.output}
-    made = [name for node in model.graph.node for name in node.output if name and name not in outputs]
-    watched.graph.output.extend(declared[name] for name in made if name in declared and name in scope.shapes)
+    inner_names = [name for node in model.graph.node for name in node.output if name and name not in outputs]
+    watched.graph.output.extend(declared[name] for name in inner_names if name in declared and name in scope.shapes)
     feed = random_inputs(inputs_of(model), seed)
     _, values = reference_outputs(watched, feed)
     names = [value.name for value in watched.graph.output]

@@ -25,12 +25,12 @@ MOST_SAMPLES = 64
 tried."""
 
 
-def calibration_inputs(specs: Sequence[TensorSpec], given: Path | None, seed: int) -> list[Arrays]:
+def calibration_inputs(specs: Sequence[TensorSpec], source: Path | None, seed: int) -> list[Arrays]:
     """Inputs of the model, one dictionary (input name → array of the input's shape) for each sample.
 
     Args:
         specs: the model's inputs, with their shapes.
-        given: an ``.npz`` file with an array per input, or a folder of them, read in the order of their names. An
+        source: an ``.npz`` file with an array per input, or a folder of them, read in the order of their names. An
             array may hold several samples, one after the other along its first axis. None: ``RANDOM_SAMPLES`` random
             ones.
         seed: of the random ones.
@@ -38,11 +38,11 @@ def calibration_inputs(specs: Sequence[TensorSpec], given: Path | None, seed: in
     Raises:
         ModelError: naming the file, and what it lacks or has too much of.
     """
-    if given is None:
+    if source is None:
         return [random_inputs(specs, seed + number) for number in range(RANDOM_SAMPLES)]
-    files = sorted(given.glob("*.npz")) if given.is_dir() else [given]
+    files = sorted(source.glob("*.npz")) if source.is_dir() else [source]
     if not files:
-        raise ModelError(f"{given} has no .npz file; give one, or a folder of them, with an array for every input")
+        raise ModelError(f"{source} has no .npz file; give one, or a folder of them, with an array for every input")
     samples: list[Arrays] = []
     for file in files:
         samples += _samples(file, specs)
@@ -54,13 +54,13 @@ def calibration_inputs(specs: Sequence[TensorSpec], given: Path | None, seed: in
 def _samples(file: Path, specs: Sequence[TensorSpec]) -> list[Arrays]:
     try:
         loaded = np.load(file, allow_pickle=False)
-        found = {name: loaded[name] for name in loaded.files}
+        arrays = {name: loaded[name] for name in loaded.files}
     except (OSError, ValueError, AttributeError, BadZipFile) as error:  # .npy is one array, without names
         raise ModelError(f"{file} cannot be read as .npz ({error}); numpy.savez writes such files") from error
     wanted = {spec.name: spec for spec in specs}
-    if found.keys() != wanted.keys():
-        raise ModelError(f"{file} has arrays {_names(found)}; the model's inputs are {_names(wanted)}")
-    parts = {name: _divided(file, array, wanted[name]) for name, array in found.items()}
+    if arrays.keys() != wanted.keys():
+        raise ModelError(f"{file} has arrays {_names(arrays)}; the model's inputs are {_names(wanted)}")
+    parts = {name: _divided(file, array, wanted[name]) for name, array in arrays.items()}
     counts = {len(part) for part in parts.values()}
     if len(counts) > 1:
         told = ", ".join(f"{len(part)} of {name}" for name, part in parts.items())
@@ -81,5 +81,5 @@ def _divided(file: Path, array: NDArray[np.generic], spec: TensorSpec) -> list[N
     return list(np.split(array, array.shape[0] // spec.shape[0]))
 
 
-def _names(found: Iterable[str]) -> str:
-    return ", ".join(sorted(found)) or "none"
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -91,11 +91,11 @@ def _product(e: Emit, x: Term, y: Term, wanted: set[str], sizes: dict[str, int])
     if not depth:
         letters = batch + rows + columns
         return Term(e.op("Mul", *(_spread(e, term, letters, sizes) for term in (x, y))), letters)
-    made = e.op("MatMul", _matrices(e, x, batch, rows, depth, sizes), _matrices(e, y, batch, depth, columns, sizes))
+    product = e.op("MatMul", _matrices(e, x, batch, rows, depth, sizes), _matrices(e, y, batch, depth, columns, sizes))
     shape = [sizes[letter] for letter in batch + rows + columns]
     if len(rows) != 1 or len(columns) != 1:
-        made = e.reshape(made, *shape)
-    return Term(made, batch + rows + columns)
+        product = e.reshape(product, *shape)
+    return Term(product, batch + rows + columns)
 
 
 def _matrices(e: Emit, term: Term, batch: str, rows: str, columns: str, sizes: dict[str, int]) -> str:

@@ -55,12 +55,14 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
     products = {node.output[0]: node for node in model.graph.node if node.op_type in PRODUCTS}
     kept: list[NodeProto] = []
     for node in model.graph.node:
-        if node.op_type in (*PRODUCTS, BYTE_LSTM) and not any(each.name == "activations" for each in node.attribute):
+        if node.op_type in (*PRODUCTS, BYTE_LSTM) and not any(
+            attribute.name == "activations" for attribute in node.attribute
+        ):
             node.attribute.append(helper.make_attribute("activations", activations))
-        made = next((name for name in node.input if name in products and reads[name] == 1), "")
+        source = next((name for name in node.input if name in products and reads[name] == 1), "")
         bias = next((name for name in node.input if name in scope.tensors), "")
-        if node.op_type == "Add" and made and bias and scope.shapes.get(node.output[0]) == scope.shapes.get(made):
-            product = products.pop(made)
+        if node.op_type == "Add" and source and bias and scope.shapes.get(node.output[0]) == scope.shapes.get(source):
+            product = products.pop(source)
             kept.remove(product)
             inputs = [*product.input, *[""] * (BIAS - len(product.input)), bias]
             attributes = attributes_of(product)
@@ -142,8 +144,8 @@ class ByteWeight:
     def of(cls, weight: Array, zero: Array | None, axis: int) -> ByteWeight:
         """``weight`` of int8 or uint8, its zero points along ``axis``."""
         filters = weight.shape[axis]
-        given = np.zeros(1, np.int64) if zero is None else zero.reshape(-1).astype(np.int64)
-        own = np.broadcast_to(given, filters)
+        zeros = np.zeros(1, np.int64) if zero is None else zero.reshape(-1).astype(np.int64)
+        own = np.broadcast_to(zeros, filters)
         along = own.reshape([-1 if place == axis else 1 for place in range(weight.ndim)])
         centred = weight.astype(np.int16) - along.astype(np.int16)
         if not centred.size or (centred.min() >= -OFFSET and centred.max() < OFFSET):
@@ -171,10 +173,10 @@ def _convolved(data: relax.Expr, weight: relax.Expr, geometry: _Geometry, groups
     if rank == 1:
         data, weight = relax.op.expand_dims(data, 2), relax.op.expand_dims(weight, 2)
         strides, dilation, padding = (1, *strides), (1, *dilation), (0, padding[0], 0, padding[1])
-    made = relax.op.nn.conv2d(
+    sums = relax.op.nn.conv2d(
         data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups, out_dtype="int32"
     )
-    return relax.op.squeeze(made, [2]) if rank == 1 else made
+    return relax.op.squeeze(sums, [2]) if rank == 1 else sums
 
 
 def _with_border(

@@ -29,8 +29,8 @@ def reduction(node: Node, e: Emit) -> list[str] | None:
         return None
     if not axes and node.attr("noop_with_empty_axes", 0):
         x = e.cast(node.input(0), DOUBLE) if whole and node.kind.startswith("ReduceLog") else node.input(0)
-        made = OF_ONE[node.kind](e, x)
-        return [made if x == node.input(0) else e.cast(made, node.type(0))]
+        result = OF_ONE[node.kind](e, x)
+        return [result if x == node.input(0) else e.cast(result, node.type(0))]
     return _of_whole_numbers(node, e, axes) if whole else None
 
 

@@ -77,7 +77,7 @@ def unique(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
     if not node.attr("sorted", 1):
         beyond = e.op("GreaterOrEqual", e.const(np.arange(count, dtype=np.int64)), length)
         seen = _ascending(e, e.op("Where", beyond, e.const(np.int64(count)), first), count)
-        first, counts = (e.op("Gather", each, seen, axis=0) for each in (first, counts))
+        first, counts = (e.op("Gather", values, seen, axis=0) for values in (first, counts))
         places = e.op("ScatterElements", zeros, seen, e.const(np.arange(count, dtype=np.int64)), axis=0)
         inverse = e.op("Gather", places, inverse, axis=0)
     return [e.op("Gather", x, first, axis=along), first, inverse, counts], [along, 0, -1, 0], length
@@ -89,8 +89,8 @@ def non_max_suppression(node: Node, e: Emit, wanted: int | None = None) -> Sized
     ``Suppress`` is ours: per class (1 + kept,) the number of boxes kept, and them.
     """
     (batch, boxes, _), (_, classes, _) = node.shape(0), node.shape(1)
-    given = node.array(2) if node.input(2) else np.zeros(1)
-    most = boxes if given is None else int(np.clip(given.reshape(-1)[0], 0, boxes))
+    bound = node.array(2) if node.input(2) else np.zeros(1)
+    most = boxes if bound is None else int(np.clip(bound.reshape(-1)[0], 0, boxes))
     if most == 0:
         return [e.const(np.zeros((0, 3), np.int64))], [-1], ""
     kept = min(most, boxes if wanted is None else max(wanted, 1))
@@ -102,12 +102,12 @@ def non_max_suppression(node: Node, e: Emit, wanted: int | None = None) -> Sized
     least = e.op("Max", limit(4, LOWEST), e.const(np.float32(LOWEST)))
     limits = e.concat([limit(3, 0.0), least, e.cast(count, FLOAT)], 0)
     corners = _corners(e, node.input(0), bool(node.attr("center_point_box", 0)))
-    made = e.op("Suppress", corners, node.input(1), limits, domain=OWN_DOMAIN, kept=kept)
-    e.declare(made, (batch, classes, 1 + kept), INT64)
-    inside = e.op("Less", e.const(np.arange(kept, dtype=np.int64)), e.slice(made, 2, 0, 1))
+    suppressed = e.op("Suppress", corners, node.input(1), limits, domain=OWN_DOMAIN, kept=kept)
+    e.declare(suppressed, (batch, classes, 1 + kept), INT64)
+    inside = e.op("Less", e.const(np.arange(kept, dtype=np.int64)), e.slice(suppressed, 2, 0, 1))
     inside = e.reshape(e.cast(inside, TensorProto.INT32), -1)
     places, length = places_of(e, inside, batch * classes * kept)
-    box = e.op("Gather", e.reshape(e.slice(made, 2, 1, 1 + kept), -1), places, axis=0)
+    box = e.op("Gather", e.reshape(e.slice(suppressed, 2, 1, 1 + kept), -1), places, axis=0)
     where = _coordinates(e, places, (batch, classes, kept), 1)
     return [e.concat([e.slice(where, 1, 0, 2), e.unsqueeze(box, 1)], 1)], [0], length
 
@@ -118,8 +118,8 @@ def top_k(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
     axis = int(node.attr("axis", -1)) % len(shape)
     length = e.op("Min", e.cast(e.reshape(node.input(1)), INT64), e.const(np.int64(shape[axis])))
     largest = int(node.attr("largest", 1))
-    made = e.ops("TopK", node.input(0), e.ints(shape[axis]), outputs=2, axis=axis, largest=largest)
-    return made, [axis, axis], length
+    results = e.ops("TopK", node.input(0), e.ints(shape[axis]), outputs=2, axis=axis, largest=largest)
+    return results, [axis, axis], length
 
 
 def cut_out(node: Node, e: Emit, _wanted: int | None = None) -> Sized:
@@ -154,7 +154,7 @@ def _scalars(node: Node, e: Emit, index: int) -> list[int | str]:
     """The numbers in an input: known, or the names of scalars."""
     array = node.array(index)
     if array is not None:
-        return [int(each) for each in array.reshape(-1)]
+        return [int(number) for number in array.reshape(-1)]
     wide = e.cast(node.input(index), INT64)
     return [e.op("Gather", wide, e.const(np.int64(place)), axis=0) for place in range(node.shape(index)[0])]
 
@@ -187,9 +187,9 @@ def places_of(e: Emit, mask: str, count: int) -> tuple[str, str]:
 
     ``Places`` is ours: (1 + count,) their number and them; what stands behind the last is a place too.
     """
-    made = e.op(PLACES, mask, domain=OWN_DOMAIN)
-    e.declare(made, (1 + count,), INT64)
-    return e.slice(made, 0, 1, 1 + count), e.squeeze(e.slice(made, 0, 0, 1), 0)
+    packed = e.op(PLACES, mask, domain=OWN_DOMAIN)
+    e.declare(packed, (1 + count,), INT64)
+    return e.slice(packed, 0, 1, 1 + count), e.squeeze(e.slice(packed, 0, 0, 1), 0)
 
 
 def _coordinates(e: Emit, places: str, shape: tuple[int, ...], axis: int) -> str:

@@ -61,37 +61,37 @@ def known_counts(array: Array) -> Counts:
     return Counts(array, array, np.full(array.shape, "", object))
 
 
-def counted(node: Node, given: Mapping[str, Counts]) -> Counts | None:
+def counted(node: Node, counts: Mapping[str, Counts]) -> Counts | None:
     """What ``node`` makes, or None where nothing can be said.
 
     Args:
-        given: of every input of the node, constants too.
+        counts: of every input of the node, constants too.
     """
     names = [str(name) for name in node.proto.input if name]
-    if not all(name in given for name in names) or len(node.proto.output) != 1 or node.proto.domain:
+    if not all(name in counts for name in names) or len(node.proto.output) != 1 or node.proto.domain:
         return None
 
     def run(pick: Callable[[str, int], Array]) -> Array | None:
-        made = evaluated(node.proto, {name: pick(name, index) for index, name in enumerate(names)}, node.scope)
-        return None if made is None else made[str(node.proto.output[0])]
+        outputs = evaluated(node.proto, {name: pick(name, index) for index, name in enumerate(names)}, node.scope)
+        return None if outputs is None else outputs[str(node.proto.output[0])]
 
     if node.kind == "Equal":
-        return _equal(*(given[name] for name in names))
+        return _equal(*(counts[name] for name in names))
     if node.kind == "Where":
-        return _where(*(given[name] for name in names))
+        return _where(*(counts[name] for name in names))
     data = [names[0]] if node.kind.startswith("Reduce") or (node.kind in MOVES and node.kind != "Concat") else names
-    if not all((given[name].least == given[name].most).all() for name in names[len(data) :]):
+    if not all((counts[name].least == counts[name].most).all() for name in names[len(data) :]):
         return None  # which numbers are taken, or how, is computed too
     if node.kind == "Sub":
-        least = run(lambda name, index: given[name].most if index else given[name].least)
-        most = run(lambda name, index: given[name].least if index else given[name].most)
-    elif node.kind in MOVES | RISING or (node.kind in PRODUCTS and all((given[n].least >= 0).all() for n in data)):
-        least, most = run(lambda name, _: given[name].least), run(lambda name, _: given[name].most)
+        least = run(lambda name, index: counts[name].most if index else counts[name].least)
+        most = run(lambda name, index: counts[name].least if index else counts[name].most)
+    elif node.kind in MOVES | RISING or (node.kind in PRODUCTS and all((counts[n].least >= 0).all() for n in data)):
+        least, most = run(lambda name, _: counts[name].least), run(lambda name, _: counts[name].most)
     else:
         return None
     if least is None or most is None or least.shape != most.shape or least.dtype.kind not in "iu":
         return None
-    return Counts(least, most, _handed_on(node, given, run, least.shape))
+    return Counts(least, most, _handed_on(node, counts, run, least.shape))
 
 
 def _equal(one: Counts, other: Counts) -> Counts:
@@ -110,7 +110,7 @@ def _where(condition: Counts, one: Counts, other: Counts) -> Counts | None:
 
 def _handed_on(
     node: Node,
-    given: Mapping[str, Counts],
+    counts: Mapping[str, Counts],
     run: Callable[[Callable[[str, int], Array]], Array | None],
     shape: tuple[int, ...],
 ) -> Array:
@@ -123,16 +123,16 @@ def _handed_on(
 
     def numbered(name: str, _index: int) -> Array:
         if name not in data:
-            return given[name].least
-        places = np.zeros(given[name].names.shape, np.int64)
-        for place, each in np.ndenumerate(given[name].names):
-            if each:
-                table.append(str(each))
+            return counts[name].least
+        places = np.zeros(counts[name].names.shape, np.int64)
+        for place, label in np.ndenumerate(counts[name].names):
+            if label:
+                table.append(str(label))
                 places[place] = len(table) - 1
-        return places.astype(given[name].least.dtype)
+        return places.astype(counts[name].least.dtype)
 
-    found = run(numbered)
-    return nothing if found is None else np.array([table[int(i)] for i in found.reshape(-1)], object).reshape(shape)
+    moved = run(numbered)
+    return nothing if moved is None else np.array([table[int(i)] for i in moved.reshape(-1)], object).reshape(shape)
 
 
 def scalar_of(e: Emit, name: str, index: int, size: int) -> str:

@@ -28,10 +28,10 @@ def expand(at: OpenNode) -> Made | None:
         lengths[size.axis + rank - len(shape)] = size.length
     if len(lengths) > 1:
         return None
-    made = e.op("Expand", node.input(0), e.ints(*(n.most for n in wanted)))
+    expanded = e.op("Expand", node.input(0), e.ints(*(n.most for n in wanted)))
     if math.prod(shape[1:]) == 1 and len(shape) >= len(wanted):
         at.shared[ROWS, str(node.proto.output[0])] = e.reshape(node.input(0), -1)
-    return [(made, Open(*next(iter(lengths.items()))) if lengths else None)]
+    return [(expanded, Open(*next(iter(lengths.items()))) if lengths else None)]
 
 
 @handles("ConstantOfShape")
@@ -45,12 +45,12 @@ def constant_of_shape(at: OpenNode) -> Made | None:
     value = np.zeros(1, np.float32) if tensor is None else _array(tensor)
     most = [n.most for n in wanted]
     if math.prod(most) <= FILLED:
-        made = at.share(
+        filled = at.share(
             ("filled", *most, value.dtype.str, value.tobytes()), lambda: at.e.const(np.full(most, value[0]))
         )
     else:
-        made = at.e.op("Expand", at.e.const(value.reshape(())), at.e.ints(*most))
-    return [(str(made), Open(*lengths[0]) if lengths else None)]
+        filled = at.e.op("Expand", at.e.const(value.reshape(())), at.e.ints(*most))
+    return [(str(filled), Open(*lengths[0]) if lengths else None)]
 
 
 def _array(tensor: TensorProto) -> Array:
@@ -64,5 +64,5 @@ def numbers_up_to(at: OpenNode) -> Made | None:
     start, end, step = (at.numbers(index) for index in range(3))
     if start is None or end is None or step is None or (start[0].least, start[0].most, step[0].most) != (0, 0, 1):
         return None
-    made = e.const(np.arange(end[0].most).astype(node.dtype(1)))
-    return [(made, None if end[0].is_known else Open(0, end[0].name))]
+    numbers = e.const(np.arange(end[0].most).astype(node.dtype(1)))
+    return [(numbers, None if end[0].is_known else Open(0, end[0].name))]

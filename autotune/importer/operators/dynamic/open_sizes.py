@@ -66,18 +66,18 @@ class OpenNode:
 
     def only(self, index: int) -> bool:
         """Whether no other input than ``index`` is open."""
-        return not any(each for place, each in enumerate(self.opens) if place != index)
+        return not any(size for place, size in enumerate(self.opens) if place != index)
 
     def numbers(self, index: int) -> list[Length] | None:
         """The numbers in input ``index``, constant or computed from lengths; None where they are neither."""
         name = self.node.input(index)
         array = self.node.array(index)
         if array is not None:
-            return [Length(int(each), int(each)) for each in array.reshape(-1)]
+            return [Length(int(number), int(number)) for number in array.reshape(-1)]
         counts = self._counts.get(name)
         if counts is None:
             return None
-        least, most, names = (each.reshape(-1) for each in (counts.least, counts.most, counts.names))
+        least, most, names = (column.reshape(-1) for column in (counts.least, counts.most, counts.names))
         return [
             Length(int(a), int(b), "" if a == b else self._named(name, place, str(known), len(names)))
             for place, (a, b, known) in enumerate(zip(least, most, names, strict=True))
@@ -153,8 +153,8 @@ def top_k(at: OpenNode) -> Made | None:
             return None
         size = Open(axis, wanted[0].name)
     count = e.ints(min(wanted[0].most, shape[axis]))
-    made = e.ops("TopK", x, count, outputs=2, axis=axis, largest=largest, sorted=int(node.attr("sorted", 1)))
-    return [(name, size) for name in made]
+    results = e.ops("TopK", x, count, outputs=2, axis=axis, largest=largest, sorted=int(node.attr("sorted", 1)))
+    return [(name, size) for name in results]
 
 
 @handles("Concat")
@@ -163,7 +163,7 @@ def concat(at: OpenNode) -> Made | None:
     node, e = at.node, at.e
     shapes = [node.shape(index) for index in range(len(node.proto.input))]
     axis = int(node.attr("axis")) % len(shapes[0])
-    if any(each is not None and each.axis != axis for each in at.opens):
+    if any(opened is not None and opened.axis != axis for opened in at.opens):
         same = len(set(at.opens)) == 1 and at.opens[0] is not None
         return [(e.op("Concat", *node.proto.input, axis=axis), at.opens[0])] if same else None
     sizes = [shape[axis] for shape in shapes]
@@ -173,9 +173,10 @@ def concat(at: OpenNode) -> Made | None:
 
     def packed() -> tuple[str, str]:
         known = e.const(np.array(sizes, np.int64))
-        if any(each is not None for each in at.opens):
+        if any(opened is not None for opened in at.opens):
             parts = [
-                e.unsqueeze(each.length, 0) if each else e.ints(n) for each, n in zip(at.opens, sizes, strict=True)
+                e.unsqueeze(opened.length, 0) if opened else e.ints(n)
+                for opened, n in zip(at.opens, sizes, strict=True)
             ]
             known = e.concat(parts, 0)
         part = e.const(np.repeat(np.arange(len(sizes)), sizes))
@@ -183,7 +184,7 @@ def concat(at: OpenNode) -> Made | None:
         inside = e.op("Less", within, e.op("Gather", known, part, axis=0))
         return places_of(e, e.cast(inside, TensorProto.INT32), sum(sizes))
 
-    lengths = tuple(each.length if each else n for each, n in zip(at.opens, sizes, strict=True))
+    lengths = tuple(opened.length if opened else n for opened, n in zip(at.opens, sizes, strict=True))
     places, total = at.share(("packed", tuple(sizes), lengths), packed)
     return [(e.op("Gather", joined, places, axis=axis), Open(axis, total))]
 
@@ -196,21 +197,21 @@ REDUCED_TO = {"ReduceMax": None, "ReduceMin": None, "ReduceSum": 0, "ReduceProd"
 def reduction(at: OpenNode) -> Made | None:
     """Over the open axis: with elements beyond the length that change nothing."""
     node, e, size = at.node, at.e, at.open(0)
-    given = node.axes(len(node.shape(0)))
-    if size is None or not given:
+    axes = node.axes(len(node.shape(0)))
+    if size is None or not axes:
         return None
     keep = bool(node.attr("keepdims", 1))
-    if size.axis not in given:
-        before = 0 if keep else sum(axis < size.axis for axis in given)
-        return [(e.reduce(node.kind, node.input(0), given, keep), Open(size.axis - before, size.length))]
+    if size.axis not in axes:
+        before = 0 if keep else sum(axis < size.axis for axis in axes)
+        return [(e.reduce(node.kind, node.input(0), axes, keep), Open(size.axis - before, size.length))]
     neutral = REDUCED_TO.get(node.kind, 0)
     fill = at.least(0, largest=node.kind == "ReduceMin") if neutral is None else np.array(neutral)
     x = at.masked(0, fill)
     if node.kind != "ReduceMean":
-        return [(e.reduce(node.kind, x, given, keep), None)]
-    others = math.prod(n for axis, n in enumerate(node.shape(0)) if axis in given and axis != size.axis)
+        return [(e.reduce(node.kind, x, axes, keep), None)]
+    others = math.prod(n for axis, n in enumerate(node.shape(0)) if axis in axes and axis != size.axis)
     count = e.cast(e.op("Mul", size.length, e.const(np.int64(others))), node.type(0))
-    return [(e.op("Div", e.reduce("ReduceSum", x, given, keep), count), None)]
+    return [(e.op("Div", e.reduce("ReduceSum", x, axes, keep), count), None)]
 
 
 @handles("CumSum")
@@ -283,8 +284,8 @@ def cut(at: OpenNode) -> Made | None:
     if starts is None or ends is None or axes is None or steps is None or any(at.opens[1:]):
         return None
     x, left = node.input(0), size
-    for start, end, each, step in zip(starts, ends, axes.reshape(-1), steps.reshape(-1), strict=True):
-        axis = int(each) % len(shape)
+    for start, end, number, step in zip(starts, ends, axes.reshape(-1), steps.reshape(-1), strict=True):
+        axis = int(number) % len(shape)
         if start.is_known and end.is_known and (size is None or axis != size.axis):
             x = e.slice(x, axis, start.most, end.most, int(step))
             continue
@@ -362,7 +363,7 @@ def choose(at: OpenNode) -> Made | None:
     shapes = [node.known_shape(index) for index in (1, 2)]
     if shapes[0] is None or shapes[1] is None or len(shapes[0]) != len(shapes[1]):
         return None
-    axes = {each.axis for each in at.opens[1:] if each} | {
+    axes = {opened.axis for opened in at.opens[1:] if opened} | {
         axis for axis, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b
     }
     condition = e.reshape(node.input(0))
@@ -370,7 +371,7 @@ def choose(at: OpenNode) -> Made | None:
         return None if axes else [(e.op("Where", condition, node.input(1), node.input(2)), None)]
     (axis,) = axes
     sizes = [shape[axis] for shape in shapes if shape is not None]
-    lengths = [each.length if each else e.const(np.int64(n)) for each, n in zip(at.opens[1:], sizes, strict=True)]
+    lengths = [opened.length if opened else e.const(np.int64(n)) for opened, n in zip(at.opens[1:], sizes, strict=True)]
     length = e.op("Where", condition, *lengths)
     names = [node.input(1), node.input(2)]
     if min(sizes) == 0:

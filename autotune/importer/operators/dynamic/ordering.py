@@ -74,8 +74,8 @@ def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: 
     rows, count, dtype = math.prod(outer), int(attrs["count"]), dtype_of(x)
     flat = bb.normalize(relax.op.reshape(x, (rows, size)))
     kernel = ranked(rows, size, count, dtype, bool(attrs["largest"]))
-    found = kernel_call(bb, kernel, "ranks", [flat], (rows, count), "int64")
-    return bb.normalize(relax.op.reshape(found, (*outer, count)))
+    indices = kernel_call(bb, kernel, "ranks", [flat], (rows, count), "int64")
+    return bb.normalize(relax.op.reshape(indices, (*outer, count)))
 
 
 @cache

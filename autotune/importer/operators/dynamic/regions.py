@@ -59,7 +59,7 @@ def regions_of(node: Node, e: Emit, count: str) -> str:
     half = node.attr("coordinate_transformation_mode", default) == "half_pixel"
     wide = node.type(0) in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     x, regions = (e.cast(node.input(index), TensorProto.FLOAT) if wide else node.input(index) for index in range(2))
-    made = e.op(
+    result = e.op(
         REGIONS,
         *(x, regions, e.cast(node.input(2), INT64), count),
         domain=OWN_DOMAIN,
@@ -70,16 +70,16 @@ def regions_of(node: Node, e: Emit, count: str) -> str:
         largest=int(node.attr("mode", "avg") == "max"),
     )
     shape = (node.shape(1)[0], node.shape(0)[1], *size)
-    e.declare(made, shape, TensorProto.FLOAT if wide else node.type(0))
-    return e.cast(made, node.type(0)) if wide else made
+    e.declare(result, shape, TensorProto.FLOAT if wide else node.type(0))
+    return e.cast(result, node.type(0)) if wide else result
 
 
 @converts(REGIONS)
 def regions(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Maps (n, channels, h, w), corners (r, 4), their maps (r,), how many count (1,) → (r, channels, *size)."""
-    x, corners, batch, count = (each for each in inputs if each is not None)
+    x, corners, batch, count = (value for value in inputs if value is not None)
     maps, channels, height, width = sizes_of(x)
-    rows, size, dtype = sizes_of(corners)[0], tuple(int(each) for each in attrs["size"]), str(x.ty.dtype)
+    rows, size, dtype = sizes_of(corners)[0], tuple(int(extent) for extent in attrs["size"]), str(x.ty.dtype)
     last = bb.normalize(relax.op.permute_dims(x, (0, 2, 3, 1)))
     kernel = sampled((maps, height, width, channels), rows, dtype, size, Sampling.of(attrs))
     return kernel_call(bb, kernel, "roi_align", [last, corners, batch, count], (rows, channels, *size), dtype)

@@ -22,10 +22,10 @@ def _elements(node: Node, index: int) -> tuple[str, ...]:
     Raises:
         UnsupportedError: if they are not known.
     """
-    found = node.scope.sequences.get(node.input(index))
-    if found is None:
+    elements = node.scope.sequences.get(node.input(index))
+    if elements is None:
         raise node.refused(f"the elements of its sequence {node.input(index)!r} are not known before the model runs")
-    return found
+    return elements
 
 
 def made_sequence(e: Emit, elements: list[str]) -> str:
@@ -60,9 +60,9 @@ def sequence_erase(node: Node, e: Emit) -> list[str] | None:
 def sequence_at(node: Node, e: Emit) -> list[str] | None:
     """One element; a row of all where the position is computed and all have one shape."""
     elements = _elements(node, 0)
-    shapes = {node.scope.shapes.get(each) for each in elements}
+    shapes = {node.scope.shapes.get(element) for element in elements}
     if node.scope.settled and node.array(1) is None and len(shapes) == 1 and None not in shapes:
-        rows = e.concat([e.unsqueeze(each, 0) for each in elements], 0)
+        rows = e.concat([e.unsqueeze(element, 0) for element in elements], 0)
         return [e.op("Gather", rows, e.reshape(node.input(1)), axis=0)]
     place = _position(node, 1, len(elements))
     if not 0 <= place < len(elements):
@@ -83,7 +83,7 @@ def concat_from_sequence(node: Node, e: Emit) -> list[str] | None:
     if not elements:
         raise node.refused("it joins a sequence without elements")
     if node.attr("new_axis", 0):
-        elements = [e.unsqueeze(each, axis) for each in elements]
+        elements = [e.unsqueeze(element, axis) for element in elements]
     return [e.op("Concat", *elements, axis=axis)]
 
 
@@ -111,14 +111,15 @@ def sequence_map(node: Node, e: Emit) -> list[str] | None:
     first = _elements(node, 0)
     more = [node.scope.sequences.get(node.input(index)) for index in range(1, len(node.proto.input))]
     check_size(node, len(first), body)
-    made: list[list[str]] = [[] for _ in body.output]
+    results: list[list[str]] = [[] for _ in body.output]
     for place, one in enumerate(first):
         others = [
-            each[place] if each is not None else name for each, name in zip(more, node.proto.input[1:], strict=True)
+            sequence[place] if sequence is not None else name
+            for sequence, name in zip(more, node.proto.input[1:], strict=True)
         ]
-        for collected, value in zip(made, inlined(e, body, [one, *others], f"element{place}"), strict=True):
+        for collected, value in zip(results, inlined(e, body, [one, *others], f"element{place}"), strict=True):
             collected.append(value)
-    return [made_sequence(e, each) for each in made]
+    return [made_sequence(e, values) for values in results]
 
 
 @rewrites(CHOOSE, domain=OWN_DOMAIN)
@@ -127,7 +128,7 @@ def choose(node: Node, e: Emit) -> list[str] | None:
     known = node.scope.sequences
     are_sequences = node.input(1) in known and node.input(2) in known
     sides = [list(known[name]) if are_sequences else [name] for name in (node.input(1), node.input(2))]
-    shapes = [[node.scope.shapes.get(each) for each in side] for side in sides]
+    shapes = [[node.scope.shapes.get(name) for name in side] for side in sides]
     if shapes[0] != shapes[1] or None in shapes[0]:
         raise node.refused("its branches make values of different or unknown shapes and its condition is computed")
     condition = e.reshape(node.input(0))

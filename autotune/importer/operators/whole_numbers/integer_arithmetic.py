@@ -29,7 +29,7 @@ def divide(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     """
     kind = str(attrs["tvm_custom"]["kind"])
     a, b = inputs[0], inputs[1]
-    dtypes = {_dtype(each) for each in (a, b)}
+    dtypes = {_dtype(operand) for operand in (a, b)}
     if any(dtype is None or dtype.kind not in "iu" for dtype in dtypes):
         return native(kind, bb, inputs[:2], attrs, opset)
     (dtype,) = dtypes

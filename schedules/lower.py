@@ -97,9 +97,9 @@ def foreign_program(task: str, program: str) -> tirx.PrimFunc:
     check_program(program)
     func = load_program(program)
     check(isinstance(func, tirx.PrimFunc), "it is no function")
-    found = task_key(func)
+    key = task_key(func)
     other = "" if program.endswith(WRITTEN_HERE) else "; another version of TVM wrote it"
-    check(found == task, f"its hash is {found}, so it is not the program of this task{other}")
+    check(key == task, f"its hash is {key}, so it is not the program of this task{other}")
     return func
 
 
@@ -246,7 +246,7 @@ def loss(config: Config) -> int:
 
 
 def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template[Any], Anchor]:
-    for template in (template for each in TEMPLATE_SETS.values() for template in each.templates):
+    for template in (template for family in TEMPLATE_SETS.values() for template in family.templates):
         if config.space == f"{template.name}/{template.version}":
             anchor = template.match(func)
             if anchor is not None:

@@ -208,16 +208,16 @@ do without those; a processor's ``flags`` tell it from others."""
 
 def levels_of(isa: str) -> tuple[str, ...]:
     """The levels whose code a processor of level ``isa`` runs, best first."""
-    found: list[str] = []
+    levels: list[str] = []
     while isa:
-        found.append(isa)
+        levels.append(isa)
         isa = INSTRUCTION_SETS[isa].runs
-    return tuple(found)
+    return tuple(levels)
 
 
 def processor(name: str) -> Processor | None:
     """The entry of LLVM's ``name``; None for one that is not in the table."""
-    return next((each for each in PROCESSORS if each.name == name), None)
+    return next((entry for entry in PROCESSORS if entry.name == name), None)
 
 
 def best_processor(isa: str, flags: frozenset[str], vendor: str) -> Processor | None:

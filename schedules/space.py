@@ -180,14 +180,14 @@ class Space:
         if self.enumerated:
             chosen = rng.choice(len(self.rows), size=min(count, len(self.rows)), replace=False)
             return [self.config(self.rows[index]) for index in chosen]
-        found: dict[Config, None] = {}
+        configs: dict[Config, None] = {}
         for _ in range(20):  # a constraint so tight that 20 rounds do not fill the request deserves a short answer
             rows = np.stack([rng.integers(len(knob.choices), size=count) for knob in self.knobs], axis=1)
             for row in rows.astype(np.int32)[self.allowed(rows.astype(np.int32))]:
-                found.setdefault(self.config(row))
-            if len(found) >= count:
+                configs.setdefault(self.config(row))
+            if len(configs) >= count:
                 break
-        return list(itertools.islice(found, count))
+        return list(itertools.islice(configs, count))
 
     def neighbours(self, config: Config) -> list[Config]:
         """Valid configs that differ from ``config`` in one knob by one step."""

@@ -127,12 +127,12 @@ class Target:
         Raises:
             UsageError: for a processor that is not in the table.
         """
-        found = processor(name)
-        if found is None:
-            known = ", ".join(each.name for each in PROCESSORS)
+        described = processor(name)
+        if described is None:
+            known = ", ".join(listed.name for listed in PROCESSORS)
             raise UsageError(f"processor {name!r}: unknown; choose one of {known}")
-        caches = found.l1_bytes, found.l2_bytes, found.l3_bytes
-        return Target("llvm", found.isa, name, (), threads, *caches)
+        caches = described.l1_bytes, described.l2_bytes, described.l3_bytes
+        return Target("llvm", described.isa, name, (), threads, *caches)
 
     @staticmethod
     def cuda(arch: str, multiprocessors: int | None = None) -> Target:

@@ -7,7 +7,7 @@ from schedules.templates.cpu.cpu_templates import CPU_TEMPLATES
 from schedules.templates.cuda.cuda_templates import CUDA_TEMPLATES
 from schedules.templates.template import TemplateSet
 
-TEMPLATE_SETS: dict[str, TemplateSet] = {each.kind: each for each in (CPU_TEMPLATES, CUDA_TEMPLATES)}
+TEMPLATE_SETS: dict[str, TemplateSet] = {templates.kind: templates for templates in (CPU_TEMPLATES, CUDA_TEMPLATES)}
 
 
 def template_set(target: Target) -> TemplateSet:

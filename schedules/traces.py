@@ -161,8 +161,8 @@ def checked_trace(text: str) -> list[object]:
     for decision in decisions:
         fits = isinstance(decision, list) and len(decision) == 2 and _number(decision[0])
         check(fits and (_number(decision[1]) or _numbers(decision[1])), "the trace has a decision that is no number")
-    found: list[object] = data
-    return found
+    checked: list[object] = data
+    return checked
 
 
 def _check_instruction(instruction: object) -> None:

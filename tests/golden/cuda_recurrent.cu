@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(1024) main_kernel_1(float* __restri
   alignas(64) float acc_ptr[1];
   alignas(64) float state_ptr[4];
   alignas(64) float kept_ptr[16];
-  alignas(64) float given_ptr[4];
+  alignas(64) float share_ptr[4];
   alignas(64) float total_ptr[4];
   int cse_v1 = (((int)threadIdx.y) * 4);
   int cse_v2 = (((int)threadIdx.x) >> 6);
@@ -53,10 +53,10 @@ extern "C" __global__ void __launch_bounds__(1024) main_kernel_1(float* __restri
     int cse_v7 = (((int)threadIdx.y) * 1024);
     if (((((int)threadIdx.y) * 4) + (((int)threadIdx.x) >> 6)) < 1) {
       int cse_v14 = (((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31));
-      given_ptr[0] = x_ptr[(((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31))];
-      given_ptr[1] = x_ptr[((((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31)) + 32)];
-      given_ptr[2] = x_ptr[((((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31)) + 64)];
-      given_ptr[3] = x_ptr[((((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31)) + 96)];
+      share_ptr[0] = x_ptr[(((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31))];
+      share_ptr[1] = x_ptr[((((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31)) + 32)];
+      share_ptr[2] = x_ptr[((((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31)) + 64)];
+      share_ptr[3] = x_ptr[((((((((int)threadIdx.y) * 1024) + (step * 512)) + (((int)blockIdx.x) * 256)) + ((((int)threadIdx.x) >> 5) * 128)) + (((int)threadIdx.x) & 31)) + 96)];
     }
     acc_ptr[0] = 0x0p+0f/*0.000000e+00*/;
     __syncthreads();
@@ -100,10 +100,10 @@ extern "C" __global__ void __launch_bounds__(1024) main_kernel_1(float* __restri
       total_ptr[3] = (total_ptr[3] + parts_ptr[((((((int)threadIdx.y) * 1024) + ((((int)threadIdx.x) >> 6) * 256)) + (((int)threadIdx.x) & 63)) + 448)]);
       total_ptr[3] = (total_ptr[3] + parts_ptr[((((((int)threadIdx.y) * 1024) + ((((int)threadIdx.x) >> 6) * 256)) + (((int)threadIdx.x) & 63)) + 704)]);
       total_ptr[3] = (total_ptr[3] + parts_ptr[((((((int)threadIdx.y) * 1024) + ((((int)threadIdx.x) >> 6) * 256)) + (((int)threadIdx.x) & 63)) + 960)]);
-      total_ptr[0] = (total_ptr[0] + given_ptr[0]);
-      total_ptr[1] = (total_ptr[1] + given_ptr[1]);
-      total_ptr[2] = (total_ptr[2] + given_ptr[2]);
-      total_ptr[3] = (total_ptr[3] + given_ptr[3]);
+      total_ptr[0] = (total_ptr[0] + share_ptr[0]);
+      total_ptr[1] = (total_ptr[1] + share_ptr[1]);
+      total_ptr[2] = (total_ptr[2] + share_ptr[2]);
+      total_ptr[3] = (total_ptr[3] + share_ptr[3]);
       c_ptr[0] = (((0x1p+0f/*1.000000e+00*/ / (0x1p+0f/*1.000000e+00*/ + expf((0x0p+0f/*0.000000e+00*/ - total_ptr[2])))) * c_ptr[0]) + ((0x1p+0f/*1.000000e+00*/ / (0x1p+0f/*1.000000e+00*/ + expf((0x0p+0f/*0.000000e+00*/ - total_ptr[0])))) * tanhf(total_ptr[3])));
       total_ptr[0] = ((0x1p+0f/*1.000000e+00*/ / (0x1p+0f/*1.000000e+00*/ + expf((0x0p+0f/*0.000000e+00*/ - total_ptr[1])))) * tanhf(c_ptr[0]));
       int cse_v13 = ((((((int)threadIdx.y) * 256) + (step * 128)) + (((int)blockIdx.x) * 64)) + ((int)threadIdx.x));

@@ -88,19 +88,22 @@ def geometry(anchor: Anchor, form: DotForm) -> Geometry | None:
         return None
     if anchor.groups > 1 and anchor.spatial[1] % anchor.groups:
         return None
-    given, wanted = anchor.geometry, anchor.spatial[3]
-    taps, strides, dilation = anchor.reduction[1:3], list(given["strides"]), list(given["dilation"])
+    window, wanted = anchor.geometry, anchor.spatial[3]
+    taps, strides, dilation = anchor.reduction[1:3], list(window["strides"]), list(window["dilation"])
     steps = [stride if tap == 1 else 1 for stride, tap in zip(strides, taps, strict=True)]
     strides = [1 if tap == 1 else stride for stride, tap in zip(strides, taps, strict=True)]
     if any((tap - 1) * d + 1 < s for tap, d, s in zip(taps, dilation, strides, strict=True)):
         return None
     lanes = anchor.shapes[anchor.data][-1]
     whole = anchor.shapes[anchor.data][1] * lanes
-    each, present = terms(form), whole if anchor.groups == 1 else anchor.reduction[0] * anchor.reduction[3] * form.depth
-    channels = each
+    step_terms, present = (
+        terms(form),
+        whole if anchor.groups == 1 else anchor.reduction[0] * anchor.reduction[3] * form.depth,
+    )
+    channels = step_terms
     while channels >= 2 * present and taps[1] > 1 and dilation[1] == 1 and channels > form.depth:
         channels //= 2
-    fold = each // channels
+    fold = step_terms // channels
     across = math.ceil(taps[1] / fold)
     extent = across * fold if fold > 1 else (taps[1] - 1) * dilation[1] + 1
     columns = math.ceil(((wanted - 1) * strides[1] + extent) / strides[1]) * strides[1]
@@ -120,16 +123,16 @@ def geometry(anchor: Anchor, form: DotForm) -> Geometry | None:
     )
 
 
-def pack(weight: NDArray[Any], found: Geometry, quad: int) -> NDArray[Any]:
+def pack(weight: NDArray[Any], gather: Geometry, quad: int) -> NDArray[Any]:
     """(O/b, C/(i·Q), kh, kw, i, b, Q) → (O/16, chunks, kh, kw/fold, 16, 16, Q), zeros where there is nothing."""
     panels, depth, kh, kw, inner, lanes, _ = weight.shape
-    each = weight.transpose(0, 5, 2, 3, 1, 4, 6).reshape(panels * lanes, kh, kw, depth * inner * quad)
-    channels, across = found.chunks * found.channels, found.taps[1]
-    whole = np.zeros((panels * lanes, kh, across * found.fold, channels), weight.dtype)
-    whole[:, :, :kw, : each.shape[3]] = each
-    split = whole.reshape(-1, MOST_ROWS, kh, across, found.fold, found.chunks, found.channels)
+    filters = weight.transpose(0, 5, 2, 3, 1, 4, 6).reshape(panels * lanes, kh, kw, depth * inner * quad)
+    channels, across = gather.chunks * gather.channels, gather.taps[1]
+    whole = np.zeros((panels * lanes, kh, across * gather.fold, channels), weight.dtype)
+    whole[:, :, :kw, : filters.shape[3]] = filters
+    split = whole.reshape(-1, MOST_ROWS, kh, across, gather.fold, gather.chunks, gather.channels)
     terms_last = split.transpose(0, 5, 2, 3, 1, 4, 6).reshape(
-        *split.shape[:1], found.chunks, kh, across, MOST_ROWS, MOST_ROWS, quad
+        *split.shape[:1], gather.chunks, kh, across, MOST_ROWS, MOST_ROWS, quad
     )
     return np.ascontiguousarray(terms_last.swapaxes(-3, -2))
 
@@ -142,60 +145,62 @@ def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
     """
     form = anchor.form
     assert form is not None
-    found = geometry(anchor, form)
-    assert found is not None
+    gather = geometry(anchor, form)
+    assert gather is not None
     batch, blocks, height, width, lanes = anchor.spatial
     shape = anchor.shapes[anchor.data]
     top, left = anchor.padding[:2]
     short = "uint16" if form.data == "bfloat16" else form.data
     data = te.placeholder(long(*shape), form.data, name="data")
-    packed = (found.chunks, *found.taps, MOST_ROWS, MOST_ROWS, form.depth)
+    packed = (gather.chunks, *gather.taps, MOST_ROWS, MOST_ROWS, form.depth)
     weight = te.placeholder(long(blocks * lanes // MOST_ROWS, *packed), form.weight, name="weight")
-    phases, dilation, strides = found.strides[0], found.dilation, found.strides
-    deep = height + (found.taps[0] - 1) * dilation[0] // phases
+    phases, dilation, strides = gather.strides[0], gather.dilation, gather.strides
+    deep = height + (gather.taps[0] - 1) * dilation[0] // phases
     fill = tirx.const(border, short)
 
     def element(n: tirx.Var, c: tirx.Var, s: tirx.Var, y: tirx.Var, x: tirx.Var, k: tirx.Var) -> tirx.Expr:
-        h = (y * phases + s) * found.steps[0] - top
-        w = x * found.steps[1] - left
-        group, chunk = (c // found.chunks, c % found.chunks) if anchor.groups > 1 else (0, c)
-        channel = group * found.present + chunk * found.channels + k
+        h = (y * phases + s) * gather.steps[0] - top
+        w = x * gather.steps[1] - left
+        group, chunk = (c // gather.chunks, c % gather.chunks) if anchor.groups > 1 else (0, c)
+        channel = group * gather.present + chunk * gather.channels + k
         inside = [h >= 0, h < shape[2], w >= 0, w < shape[3]]
-        if found.chunks * found.channels > found.present:
-            inside.append(chunk * found.channels + k < found.present)
+        if gather.chunks * gather.channels > gather.present:
+            inside.append(chunk * gather.channels + k < gather.present)
         number = data[n, channel // shape[4], h, w, channel % shape[4]]
         return tirx.if_then_else(
             tirx.all(*inside), number if short == form.data else tirx.reinterpret(short, number), fill
         )
 
     gathered = te.compute(
-        long(batch, anchor.groups * found.chunks, phases, deep, found.columns, found.channels), element, name=GATHERED
+        long(batch, anchor.groups * gather.chunks, phases, deep, gather.columns, gather.channels),
+        element,
+        name=GATHERED,
     )
-    image = data if found.in_place else gathered
+    image = data if gather.in_place else gathered
     zero = tirx.IntImm("int64", 0)
-    sizes = {"c": found.chunks, "kh": found.taps[0], "kw": found.taps[1], "k": terms(form)}
+    sizes = {"c": gather.chunks, "kh": gather.taps[0], "kw": gather.taps[1], "k": terms(form)}
     c, kh, kw, k = (te.reduce_axis((zero, *long(size)), name) for name, size in sizes.items())
 
     def product(n: tirx.Var, o: tirx.Var, j: tirx.Var, p: tirx.Var, b: tirx.Var) -> tirx.Expr:
         down = kh * dilation[0]
-        row = j * rows + p // found.width + down // phases
-        column = p % found.width * strides[1] + kw * dilation[1] + k // found.channels
-        phase = [] if found.in_place else [down % phases]
-        first = o // (blocks * lanes // MOST_ROWS // anchor.groups) * found.chunks if anchor.groups > 1 else 0
-        number = image[(n, first + c, *phase, row, column, k % found.channels)]
+        row = j * rows + p // gather.width + down // phases
+        column = p % gather.width * strides[1] + kw * dilation[1] + k // gather.channels
+        phase = [] if gather.in_place else [down % phases]
+        first = o // (blocks * lanes // MOST_ROWS // anchor.groups) * gather.chunks if anchor.groups > 1 else 0
+        number = image[(n, first + c, *phase, row, column, k % gather.channels)]
         return te.sum(
             multiplied(number, weight[o, c, kh, kw, k // form.depth, b, k % form.depth], form), axis=[c, kh, kw, k]
         )
 
     wide = te.compute(
-        long(batch, blocks * lanes // MOST_ROWS, height // rows, found.pixels(rows, width), MOST_ROWS),
+        long(batch, blocks * lanes // MOST_ROWS, height // rows, gather.pixels(rows, width), MOST_ROWS),
         product,
         name=WIDE,
     )
     result = te.compute(
         long(*anchor.spatial),
         lambda n, o, h, w, b: wide[
-            n, (o * lanes + b) // MOST_ROWS, h // rows, h % rows * found.width + w, b % MOST_ROWS
+            n, (o * lanes + b) // MOST_ROWS, h // rows, h % rows * gather.width + w, b % MOST_ROWS
         ],
         name="result",
     )
@@ -206,8 +211,8 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
     """Schedule ``stages`` and its epilogue in place."""
     form = anchor.form
     assert form is not None
-    found = geometry(anchor, form)
-    assert found is not None
+    gather = geometry(anchor, form)
+    assert gather is not None
     if anchor.epilogue:
         sch.compute_inline(sch.get_sblock("result"))
     tail = inline_epilogue(sch, anchor) if anchor.epilogue else sch.get_sblock("result")
@@ -224,12 +229,12 @@ def apply(sch: s_tir.Schedule, anchor: Anchor, config: Config) -> None:
     sch.parallel(job)
     wide = sch.get_sblock(WIDE)
     sch.compute_at(wide, ho, preserve_unit_loops=True)
-    if not found.in_place:
+    if not gather.in_place:
         gathered = sch.get_sblock(GATHERED)
         sch.compute_at(gathered, job, preserve_unit_loops=True)
-        together = math.gcd(found.channels, anchor.shapes[anchor.data][-1])
+        together = math.gcd(gather.channels, anchor.shapes[anchor.data][-1])
         spread(sch, sch.split(sch.get_loops(gathered)[-1], [None, together])[1:])
     size = ROW_BYTES // terms(form)
-    pixels, columns = found.pixels(th, anchor.spatial[3]), to * anchor.spatial[4] // MOST_ROWS
-    pitch, turn = found.strides[1] * found.channels * size, (sch.get(ho).loop_var, rows // th)
+    pixels, columns = gather.pixels(th, anchor.spatial[3]), to * anchor.spatial[4] // MOST_ROWS
+    pitch, turn = gather.strides[1] * gather.channels * size, (sch.get(ho).loop_var, rows // th)
     use_amx(sch, sch.get_loops(wide)[3], job, (pixels, columns, pitch), form, turn)

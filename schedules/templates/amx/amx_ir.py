@@ -79,19 +79,19 @@ DECLARED = {
 
 def definitions(called: Iterable[str]) -> list[str]:
     """Texts in LLVM's language for those of the ``called`` functions that are described here."""
-    found = [match for match in map(SYMBOL.fullmatch, sorted(set(called))) if match]
-    declared = dict.fromkeys(DECLARED[match[1]] for match in found)
+    matches = [match for match in map(SYMBOL.fullmatch, sorted(set(called))) if match]
+    declared = dict.fromkeys(DECLARED[match[1]] for match in matches)
     declared |= {
         f"declare void @llvm.x86.{PRODUCTS[match[2]]}(i8 immarg, i8 immarg, i8 immarg)": None
-        for match in found
+        for match in matches
         if match[2]
     }
-    texts = [_definition(match) for match in found]
+    texts = [_definition(match) for match in matches]
     return [*declared, *texts]
 
 
-def _definition(found: re.Match[str]) -> str:
-    symbol, (kind, form, first, second) = found[0], found.groups()
+def _definition(match: re.Match[str]) -> str:
+    symbol, (kind, form, first, second) = match[0], match.groups()
     if kind == "begin":
         return BEGIN.format(symbol=symbol, shapes=_shapes(int(first)))
     if kind == "end":

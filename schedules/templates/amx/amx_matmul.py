@@ -24,18 +24,18 @@ def stages(anchor: Anchor) -> tirx.PrimFunc:
     form = anchor.form
     assert form is not None
     rows, columns = anchor.spatial
-    each = terms(form)
-    steps = anchor.reduction[0] * form.depth // each
-    x = te.placeholder(long(rows, steps * each), form.data, name="data")
+    step_terms = terms(form)
+    steps = anchor.reduction[0] * form.depth // step_terms
+    x = te.placeholder(long(rows, steps * step_terms), form.data, name="data")
     weight = te.placeholder(
         long(columns // MOST_ROWS, steps, MOST_ROWS, MOST_ROWS, form.depth), form.weight, name="weight"
     )
     zero = tirx.IntImm("int64", 0)
-    k, i = (te.reduce_axis((zero, *long(size)), name) for name, size in (("k", steps), ("i", each)))
+    k, i = (te.reduce_axis((zero, *long(size)), name) for name, size in (("k", steps), ("i", step_terms)))
     wide = te.compute(
         long(columns // MOST_ROWS, rows, MOST_ROWS),
         lambda o, p, b: te.sum(
-            multiplied(x[p, k * each + i], weight[o, k, i // form.depth, b, i % form.depth], form), axis=[k, i]
+            multiplied(x[p, k * step_terms + i], weight[o, k, i // form.depth, b, i % form.depth], form), axis=[k, i]
         ),
         name=WIDE,
     )

@@ -82,8 +82,8 @@ def amx_cycles(beside: NDArray[Any], rows: NDArray[Any], wanted: NDArray[Any]) -
     together = np.maximum(1, MOST_SUMS // beside)
     loads = LOAD_SHARE * (beside + together) / (beside * together)
     used = wanted / (np.ceil(rows / MOST_ROWS) * MOST_ROWS)
-    found: NDArray[np.float64] = AMX_SHARE * np.maximum(1.0, loads) / used
-    return found
+    cycles: NDArray[np.float64] = AMX_SHARE * np.maximum(1.0, loads) / used
+    return cycles
 
 
 def last_tiles(rows: int, tile: int, before: int) -> list[tuple[int, int, int]]:
@@ -152,16 +152,16 @@ def tile_jobs(sch: s_tir.Schedule, tail: SBlockRV, config: Config) -> LoopRV:
 def replace_body(sch: s_tir.Schedule, block: SBlockRV, body: tirx.Stmt) -> None:
     """Another ``body`` for ``block``, below a loop; what it reads and writes stays."""
     outer, around = sch.get(block), sch.get_loops(block)[-1]
-    made = s_tir.SBlock(outer.iter_vars, outer.reads, outer.writes, outer.name_hint, body)
+    replaced = s_tir.SBlock(outer.iter_vars, outer.reads, outer.writes, outer.name_hint, body)
     inside = sch.get(around).body
     statements = list(inside.seq) if isinstance(inside, tirx.SeqStmt) else [inside]
     at = next(
         at
-        for at, each in enumerate(statements)
-        if getattr(each, "block", None) is not None and each.block.same_as(outer)
+        for at, statement in enumerate(statements)
+        if getattr(statement, "block", None) is not None and statement.block.same_as(outer)
     )
-    statements[at] = s_tir.SBlockRealize(statements[at].iter_values, statements[at].predicate, made)
-    _replace(sch, around, statements, {outer: made})
+    statements[at] = s_tir.SBlockRealize(statements[at].iter_values, statements[at].predicate, replaced)
+    _replace(sch, around, statements, {outer: replaced})
 
 
 def at_first(index: tirx.Expr, bound: Mapping[tirx.Var, tirx.Expr], none: Sequence[tirx.Var]) -> tirx.Expr:
@@ -174,15 +174,15 @@ def at_first(index: tirx.Expr, bound: Mapping[tirx.Var, tirx.Expr], none: Sequen
         return tirx.const(0, var.ty.dtype) if any(var.same_as(other) for other in none) else var
 
     index = tvm_ffi.structural_map(index, (tirx.Var, value))
-    made: tirx.Expr = tvm_ffi.structural_map(index, (tirx.Var, zero))
-    return made
+    result: tirx.Expr = tvm_ffi.structural_map(index, (tirx.Var, zero))
+    return result
 
 
 def _replace(sch: s_tir.Schedule, place: LoopRV, body: list[tirx.Stmt], kept: dict[s_tir.SBlock, s_tir.SBlock]) -> None:
     """Another ``body`` for the loop at ``place``; ``kept``: blocks of the old one, and what stands for them."""
     loop, inside = sch.get(place), tirx.SeqStmt(body) if len(body) > 1 else body[0]
-    made = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, inside, None, loop.annotations)
-    sch.state.replace(sch.get_sref(place), made, kept)
+    new_loop = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, inside, None, loop.annotations)
+    sch.state.replace(sch.get_sref(place), new_loop, kept)
 
 
 def _int(number: int) -> tirx.Expr:
@@ -213,10 +213,10 @@ class _Product:
         *summed, _ = [self.bound[axis.var] for axis in block.iter_vars if axis.iter_type == REDUCE]
         self.steps = [loop for loop in loops if any(loop.loop_var.same_as(value) for value in summed)]
         self.others = [loop.loop_var for loop in loops if not any(loop is step for step in self.steps)]
-        found = nodes_below(block.body, TensorLoad)
+        loads = nodes_below(block.body, TensorLoad)
         written = block.writes[0].source
-        self.sum = next(load for load in found if load.source.same_as(written))
-        self.numbers, self.weight = (load for load in found if not load.source.same_as(written))
+        self.sum = next(load for load in loads if load.source.same_as(written))
+        self.numbers, self.weight = (load for load in loads if not load.source.same_as(written))
 
     def in_tiles(self) -> tirx.Stmt:
         """Loops over tiles of rows, around the functions of ``amx_ir``."""

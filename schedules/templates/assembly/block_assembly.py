@@ -57,9 +57,11 @@ class BlockAssembly:
 
     def _job(self) -> None:
         code, total = self._code, self._planes * self._tiles
-        each = -(-total // self._jobs)
+        per_job = -(-total // self._jobs)
         over, tile, cut = (code.label(what) for what in ("over", "tile", "cut"))
-        code.emit(f"imul rax, r15, {each}", f"mov ecx, {total}", "sub rcx, rax", f"mov edx, {each}", "cmp rcx, rdx")
+        code.emit(
+            f"imul rax, r15, {per_job}", f"mov ecx, {total}", "sub rcx, rax", f"mov edx, {per_job}", "cmp rcx, rdx"
+        )
         code.emit("cmovg rcx, rdx", "test rcx, rcx", f"jle {over}", f"mov {TILES_LEFT}, rcx")
         code.emit("xor edx, edx", f"mov ecx, {self._tiles}", "div ecx", "mov r14d, eax", "mov r12d, edx")
         code.emit("xor edx, edx", f"mov ecx, {self._blocks}", "div ecx", "mov ebx, edx", f"mov {OF_IMAGE}, rax")

@@ -72,10 +72,10 @@ class ChannelPicksAssembly:
         return self._code.text()
 
     def _job(self) -> None:
-        code, each = self._code, -(-self._pixels // self._jobs)
+        code, per_job = self._code, -(-self._pixels // self._jobs)
         over, image = code.label("over"), code.label("image")
         # r12, r13: bytes of a block before the job's first pixel, and before what follows its last one
-        code.emit(f"imul r12, r15, {each}", f"lea r13, [r12+{each}]", f"mov eax, {self._pixels}", "cmp r13, rax")
+        code.emit(f"imul r12, r15, {per_job}", f"lea r13, [r12+{per_job}]", f"mov eax, {self._pixels}", "cmp r13, rax")
         code.emit("cmovg r13, rax", "cmp r12, r13", f"jge {over}", f"imul r12, r12, {self._vector}")
         code.emit(f"imul r13, r13, {self._vector}", f"mov qword ptr [rsp], {self._images}", "mov qword ptr [rsp+8], 0")
         code.place(image)

@@ -201,25 +201,25 @@ class Elements:
 
     def _cast(self, cast: tirx.Cast, axes: Sequence[Var]) -> int:
         number = self.read(cast.value, axes)
-        given, wanted = str(cast.value.ty.dtype), str(cast.ty.dtype)
+        source_type, wanted = str(cast.value.ty.dtype), str(cast.ty.dtype)
         value = self.values[number]
         if value.name == "halves" and wanted == "float32":  # what was rounded to them
             return self.add(Value("whole", (number,)))
         if value.name in STORED:
-            raise OutOfScope(f"{given} becomes {wanted}")
-        given = WIDE_TYPES.get(given, given)  # in a register
-        if wanted in ("uint8", "int8") and given in ("int32", "uint32"):
-            limits = [each for each in value.of if self.values[each] == Value("constant", bits=0xFF)]
+            raise OutOfScope(f"{source_type} becomes {wanted}")
+        source_type = WIDE_TYPES.get(source_type, source_type)  # in a register
+        if wanted in ("uint8", "int8") and source_type in ("int32", "uint32"):
+            limits = [operand for operand in value.of if self.values[operand] == Value("constant", bits=0xFF)]
             if value.name == "vpminud" and limits and wanted == "uint8":
                 return self.add(Value("saturated", (value.of[1 - value.of.index(limits[0])],)))
             return self.add(Value("bytes", (number,)))
-        if given == "float32" and wanted == "bfloat16":
+        if source_type == "float32" and wanted == "bfloat16":
             return self.add(Value("halves", (number,)))
-        if given == wanted or {given, wanted} == {"int32", "uint32"}:
+        if source_type == wanted or {source_type, wanted} == {"int32", "uint32"}:
             return number
-        if {given, wanted} == {"int32", "float32"}:
+        if {source_type, wanted} == {"int32", "float32"}:
             return self.add(Value("vcvttps2dq" if wanted == "int32" else "vcvtdq2ps", (number,)))
-        raise OutOfScope(f"{given} becomes {wanted}")
+        raise OutOfScope(f"{source_type} becomes {wanted}")
 
     def _call(self, call: Call, axes: Sequence[Var]) -> int:
         name = str(getattr(call.op, "name", ""))
@@ -240,8 +240,8 @@ class Elements:
         for number in reversed(range(len(values))):
             if number not in readers and values[number].name != "sum":
                 values[number] = Value("gone")
-            for each in values[number].of:
-                readers.setdefault(each, []).append(number)
+            for operand in values[number].of:
+                readers.setdefault(operand, []).append(number)
         for number, value in enumerate(values):
             if value.name not in ("add", "sub"):
                 continue
@@ -423,13 +423,15 @@ class Writer:
         target = register if ends else self._take() if other is None else other
         name = value.name if value.name.startswith("v") else f"v{value.name}ps"
         self._code.emit(f"{name} v{target}, v{register}, {source}")
-        self._free.extend(each for each in (register if ends else None, other) if each not in (None, target))
+        self._free.extend(spare for spare in (register if ends else None, other) if spare not in (None, target))
         return target
 
     def _multiplied_and_added(self, value: Value) -> int:
         """a · b + c, or with other signs: the result takes the place of the operand that nothing else reads."""
         a, b, c = value.of
-        ends = {each: each in self._where and self._left[each] == value.of.count(each) for each in value.of}
+        ends = {
+            operand: operand in self._where and self._left[operand] == value.of.count(operand) for operand in value.of
+        }
         if ends[c]:
             target, _ = self._loaded(c)
             if a not in self._where and b in self._where:
@@ -450,7 +452,7 @@ class Writer:
             source, other = self._source(c)
             self._code.emit(f"v{value.name}213ps v{target}, v{register}, {source}")
             kept = target
-        self._free.extend({each for each in (register if over else None, other) if each not in (None, kept)})
+        self._free.extend({spare for spare in (register if over else None, other) if spare not in (None, kept)})
         return kept
 
     def _select(self, value: Value) -> int:
@@ -461,25 +463,25 @@ class Writer:
         if not self._code.vectors.is_evex:
             return self._blended(value, left, source, {left if left_ends else None, right_ends} - {None})
         self._code.emit(f"vcmpps k1, v{left}, {source}, {value.bits}")
-        self._free.extend(each for each in {left if left_ends else None, right_ends} if each is not None)
+        self._free.extend(spare for spare in {left if left_ends else None, right_ends} if spare is not None)
         first, first_ends = self._loaded(false)
         source, second_ends = self._source(true)
         target = first if first_ends else self._take() if second_ends is None else second_ends
         self._code.emit(f"vblendmps v{target}{{k1}}, v{first}, {source}")
         ended = {first if first_ends else None, second_ends} - {None, target}
-        self._free.extend(each for each in ended if each is not None)
+        self._free.extend(spare for spare in ended if spare is not None)
         return target
 
     def _blended(self, value: Value, left: int, right: str, ended: set[int | None]) -> int:
         """``_select`` where masks are vectors: of register ``left`` and ``right``, of which ``ended`` may be used."""
-        mask = next((each for each in ended if each is not None), None)
+        mask = next((spare for spare in ended if spare is not None), None)
         mask = self._take() if mask is None else mask
         self._code.emit(f"vcmpps v{mask}, v{left}, {right}, {value.bits}")
-        self._free.extend(each for each in ended if each not in (None, mask))
+        self._free.extend(spare for spare in ended if spare not in (None, mask))
         first, first_ends = self._loaded(value.of[3])
         source, second_ends = self._source(value.of[2])
         target = first if first_ends else mask if second_ends is None else second_ends
         self._code.emit(f"vblendvps v{target}, v{first}, {source}, v{mask}")
         ended = {first if first_ends else None, second_ends, mask} - {None, target}
-        self._free.extend(each for each in ended if each is not None)
+        self._free.extend(spare for spare in ended if spare is not None)
         return target

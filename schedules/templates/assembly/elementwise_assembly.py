@@ -106,9 +106,9 @@ class ElementwiseAssembly:
         return self._code.text()
 
     def _job(self) -> None:
-        code, each = self._code, -(-self._vectors // self._jobs)
+        code, per_job = self._code, -(-self._vectors // self._jobs)
         over, plane = code.label("over"), code.label("plane")
-        code.emit(f"imul r14, r15, {each}", f"mov r12, {self._vectors}", "sub r12, r14", f"mov eax, {each}")
+        code.emit(f"imul r14, r15, {per_job}", f"mov r12, {self._vectors}", "sub r12, r14", f"mov eax, {per_job}")
         code.emit("cmp r12, rax", "cmovg r12, rax", "test r12, r12", f"jle {over}")
         self._held = hold(code, self._values, range(self._own, code.vectors.count))
         code.emit(
@@ -210,9 +210,9 @@ class ConcatAssembly:
         return self._code.text()
 
     def _job(self) -> None:
-        code, each = self._code, -(-self._vectors // self._jobs) * self._size
+        code, per_job = self._code, -(-self._vectors // self._jobs) * self._size
         # r12, r13: where this job begins and ends in the result
-        code.emit(f"imul r12, r15, {each}", f"lea r13, [r12+{each}]", f"mov eax, {self._vectors * self._size}")
+        code.emit(f"imul r12, r15, {per_job}", f"lea r13, [r12+{per_job}]", f"mov eax, {self._vectors * self._size}")
         code.emit("cmp r13, rax", "cmovg r13, rax")
         start = 0
         for number, place, size in self._pieces:

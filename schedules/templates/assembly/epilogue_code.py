@@ -197,8 +197,8 @@ class Epilogue:
             place: bytes from the tile's first element to this one in the result.
         """
         at = {
-            operand: f"{pointer}+{_scaled(place, operand.size) if self._alike[operand] else block * each}"
-            for (operand, each), pointer in zip(self._block_bytes.items(), POINTERS, strict=False)
+            operand: f"{pointer}+{_scaled(place, operand.size) if self._alike[operand] else block * step}"
+            for (operand, step), pointer in zip(self._block_bytes.items(), POINTERS, strict=False)
         }
         register = Writer(code, self._values, total, free, at, self._held).write()
         write_result(code, self._values, self._dtype, register, f"[rdi+{_scaled(place, SIZES[self._dtype])}]")
@@ -257,19 +257,19 @@ class Epilogue:
             scratch: bytes from rsp to ``SCRATCH_BYTES`` of room, for sums that have to make way for each other.
         """
         self.begin(code)
-        each = [
+        sums = [
             (block, register, place)
             for block, (registers, row) in enumerate(zip(tile.sums(), places, strict=True))
             for register, place in zip(registers, row, strict=True)
         ]
         if tile.resident or self.registers <= len(tile.free()):
             free = self._beside_held(code, tile.free())
-            for block, register, place in each:
+            for block, register, place in sums:
                 self.store(code, register, free, block, place)
             return
-        code.emit(*(f"vmovaps [rsp+{scratch + register * VECTOR_BYTES}], v{register}" for _, register, _ in each))
+        code.emit(*(f"vmovaps [rsp+{scratch + register * VECTOR_BYTES}], v{register}" for _, register, _ in sums))
         free = self._beside_held(code, range(1, self._vectors.count))
-        for block, register, place in each:
+        for block, register, place in sums:
             code.emit(f"vmovaps v0, [rsp+{scratch + register * VECTOR_BYTES}]")
             self.store(code, 0, free, block, place)
 

@@ -53,39 +53,39 @@ class Image:
 
 @dataclass(frozen=True)
 class BorderedRows:
-    """Copies rows of the image ``given`` to rows of ``made``, which has borders.
+    """Copies rows of the image ``inner`` to rows of ``outer``, which has borders.
 
     Attributes:
         top, left: rows and pixels before the image.
         border: what the borders hold, as 4 bytes.
     """
 
-    given: Image
-    made: Image
+    inner: Image
+    outer: Image
     top: int
     left: int
     border: int = 0
 
     def all_rows(self, code: AssemblyText, source: int, target: int, offset: int) -> None:
         """Row r15 of all planes, from the tensor ``source`` to ``offset`` bytes behind the pointer ``target``."""
-        made, given = self.made, self.given
-        code.emit(f"mov rdi, [r11+{8 * target}]", f"imul rax, r15, {made.row}", f"lea rdi, [rdi+rax+{offset}]")
-        code.emit("mov eax, r15d", "xor edx, edx", f"mov ecx, {made.height}", "div ecx")
-        code.emit(f"imul rsi, rax, {given.height * given.row}", f"add rsi, [r11+{8 * source}]", f"sub edx, {self.top}")
+        outer, inner = self.outer, self.inner
+        code.emit(f"mov rdi, [r11+{8 * target}]", f"imul rax, r15, {outer.row}", f"lea rdi, [rdi+rax+{offset}]")
+        code.emit("mov eax, r15d", "xor edx, edx", f"mov ecx, {outer.height}", "div ecx")
+        code.emit(f"imul rsi, rax, {inner.height * inner.row}", f"add rsi, [r11+{8 * source}]", f"sub edx, {self.top}")
         self.copy(code)
 
     def copy(self, code: AssemblyText) -> None:
         """Row edx of the plane at rsi to rdi, which ends behind it; rax and rcx end elsewhere."""
-        made, given = self.made, self.given
+        outer, inner = self.outer, self.inner
         empty, done = code.label("empty"), code.label("done")
-        code.emit(f"mov eax, {self.border}", f"cmp edx, {given.height}", f"jae {empty}", "push rsi")
-        code.emit(f"imul rcx, rdx, {given.row}", "add rsi, rcx")
-        right = made.width - self.left - given.width
-        for pixels, copied in ((self.left, False), (given.width, True), (right, False)):
-            _move(code, pixels * made.pixel, copied)
+        code.emit(f"mov eax, {self.border}", f"cmp edx, {inner.height}", f"jae {empty}", "push rsi")
+        code.emit(f"imul rcx, rdx, {inner.row}", "add rsi, rcx")
+        right = outer.width - self.left - inner.width
+        for pixels, copied in ((self.left, False), (inner.width, True), (right, False)):
+            _move(code, pixels * outer.pixel, copied)
         code.emit("pop rsi", f"jmp {done}")
         code.place(empty)
-        _move(code, made.row, copied=False)
+        _move(code, outer.row, copied=False)
         code.place(done)
 
 
@@ -93,9 +93,13 @@ def _move_vectors(code: AssemblyText, count: int, copied: bool) -> None:
     """Write ``count`` vectors at rdi: from rsi, or v0 over and over."""
     size = code.vectors.size
     if copied:
-        code.emit(*(f"vmovups v{each}, [rsi+{each * size}]" for each in range(count)), f"add rsi, {count * size}")
+        code.emit(
+            *(f"vmovups v{register}, [rsi+{register * size}]" for register in range(count)), f"add rsi, {count * size}"
+        )
     stored = range(count) if copied else [0] * count
-    code.emit(*(f"vmovups [rdi+{at * size}], v{each}" for at, each in enumerate(stored)), f"add rdi, {count * size}")
+    code.emit(
+        *(f"vmovups [rdi+{at * size}], v{register}" for at, register in enumerate(stored)), f"add rdi, {count * size}"
+    )
 
 
 def _move(code: AssemblyText, count: int, copied: bool) -> None:

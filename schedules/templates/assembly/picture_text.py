@@ -26,7 +26,7 @@ class PictureText(ProductText):
 
     thread_bytes = 0
     image: Image
-    given: Image
+    inner: Image
     bordered: BorderedRows
     own_bytes: int
     down: int
@@ -45,16 +45,16 @@ class PictureText(ProductText):
         shape, (top, left, bottom, right) = anchor.shapes[anchor.data], anchor.padding
         (_, kh, *_), (down, across) = anchor.reduction, anchor.geometry["strides"]
         dilation, self.down = anchor.geometry["dilation"], down
-        self.given = Image.of(anchor, shape[2], shape[3])
+        self.inner = Image.of(anchor, shape[2], shape[3])
         own = nest.padding == IN_JOBS
         read = (self.rows - 1) * down + (kh - 1) * dilation[0] + 1 if own else shape[2] + top + bottom
-        self.image = image = Image.of(anchor, read, shape[3] + left + right) if nest.padding else self.given
+        self.image = image = Image.of(anchor, read, shape[3] + left + right) if nest.padding else self.inner
         check_reach(batch * image.batch)
         self.data = {"oh": down * image.row, "ow": across * image.pixel, "ci": image.channels}
         self.data |= {"kh": dilation[0] * image.row, "kw": dilation[1] * image.pixel, "i": image.channel}
         line = width * self.size
         self.result = {"n": blocks * height * line, "o": height * line, "oh": line, "ow": self.size}
-        self.bordered = BorderedRows(self.given, image, top, left, border_of(func) if nest.padding else 0)
+        self.bordered = BorderedRows(self.inner, image, top, left, border_of(func) if nest.padding else 0)
         self.own_planes = anchor.reduction[0] * anchor.reduction[3] * FLOAT // image.pixel
         self.own_bytes = self.own_planes * read * image.row if own else 0
         if self.own_bytes > STACK_BYTES:
@@ -62,7 +62,7 @@ class PictureText(ProductText):
         whole, rest = divmod(self.columns, self.numbers("ow"))
         self.widths = [self.numbers("ow")] * bool(whole) + [rest] * bool(rest)
         self.across, self.tile = whole, self.whole_tile()
-        tiles = [replace(self.tile_of(each), resident=True) for each in (self.numbers("ow"), *self.widths)]
+        tiles = [replace(self.tile_of(tile_width), resident=True) for tile_width in (self.numbers("ow"), *self.widths)]
         fitting = all(tile.can_hold and len(tile.free()) >= self.epilogue.registers for tile in tiles)
         self.tile = replace(self.tile, resident=nest.chunks == 1 and fitting)
 
@@ -100,7 +100,7 @@ class PictureText(ProductText):
         self.start_ahead()
         code.emit(f"imul r13, r13, {nest.vectors}")
         # rbx: the picture, from its first channel of this group on
-        own, planes = nest.padding == IN_JOBS, self.given if nest.padding == IN_JOBS else image
+        own, planes = nest.padding == IN_JOBS, self.inner if nest.padding == IN_JOBS else image
         source = len(anchor.shapes) if nest.padding == BEFORE else anchor.data
         code.emit(f"imul rbx, rax, {planes.batch}", f"add rbx, [r11+{8 * source}]")
         if anchor.groups > 1:
@@ -135,7 +135,7 @@ class PictureText(ProductText):
                 code.emit("push rax")
                 self.bordered.copy(code)
                 code.emit("inc edx", "pop rax")
-            code.emit(f"add rsi, {self.given.height * self.given.row}")
+            code.emit(f"add rsi, {self.inner.height * self.inner.row}")
 
     def tiles_of_chunk(self) -> None:
         """Rows of tiles, whose last one may be narrower."""
@@ -143,10 +143,10 @@ class PictureText(ProductText):
         row, left = code.label("row"), COUNTERS[0]
         code.emit(f"mov qword ptr {left}, {rows.extent}")
         code.place(row)
-        for each in self.widths:
-            with code.repeated("r10", self.across if each == self.numbers("ow") else 1):
-                self.one_tile(self.tile_of(each), each)
-                code.emit(f"add rbx, {each * self.data['ow']}", f"add r14, {each * self.result['ow']}")
+        for tile_width in self.widths:
+            with code.repeated("r10", self.across if tile_width == self.numbers("ow") else 1):
+                self.one_tile(self.tile_of(tile_width), tile_width)
+                code.emit(f"add rbx, {tile_width * self.data['ow']}", f"add r14, {tile_width * self.result['ow']}")
         down = self.numbers("oh")
         code.emit(f"add rbx, {down * self.data['oh'] - width * self.data['ow']}")
         code.emit(f"add r14, {down * self.result['oh'] - width * self.result['ow']}")

@@ -66,12 +66,12 @@ class ProductText(ABC):
 
     def places(self, steps: dict[str, int], width: int = 0) -> tuple[int, ...]:
         """Bytes from a tile's first number or result to each; with ``width``, of a tile of so many columns."""
-        found = [0]
+        places = [0]
         for loop in self.nest.of(Role.REGISTER):
             if loop.axis != self.nest.weight_axis:
                 count = width if width and loop.axis == "ow" else loop.extent
-                found = [place + number * steps[loop.axis] for place in found for number in range(count)]
-        return tuple(found)
+                places = [place + number * steps[loop.axis] for place in places for number in range(count)]
+        return tuple(places)
 
     def whole_tile(self) -> TileSums:
         """The sums of the nest's register tile.
@@ -81,7 +81,7 @@ class ProductText(ABC):
         """
         loops = self.nest.of(Role.SUM, Role.STEP)
         *outer, last, unrolled = (
-            SumLoop(each.extent, self.data[each.axis] * self._below(each, loops)) for each in loops
+            SumLoop(loop.extent, self.data[loop.axis] * self._below(loop, loops)) for loop in loops
         )
         tile = TileSums(
             self.places(self.data),
@@ -98,8 +98,8 @@ class ProductText(ABC):
     @staticmethod
     def _below(loop: Loop, loops: list[Loop]) -> int:
         """Numbers of its axis in one turn of ``loop``."""
-        inside = loops[next(at for at, each in enumerate(loops) if each is loop) + 1 :]
-        return math.prod(each.extent for each in inside if each.axis == loop.axis)
+        inside = loops[next(at for at, other in enumerate(loops) if other is loop) + 1 :]
+        return math.prod(other.extent for other in inside if other.axis == loop.axis)
 
     def _next_panel(self) -> Prefetch | None:
         """Which lines of weights each turn of a loop of the sum asks for, of the panel that is read next."""
@@ -125,10 +125,10 @@ class ProductText(ABC):
 
     def point_at_results(self, *jobs: tuple[str, int]) -> None:
         """r14: the job's place in the result, from registers with numbers of jobs, and bytes of one."""
-        (first, each), *rest = jobs
-        self.code.emit(f"imul r14, {first}, {each}")
-        for register, each in rest:
-            self.code.emit(f"imul rcx, {register}, {each}", "add r14, rcx")
+        (first, size), *rest = jobs
+        self.code.emit(f"imul r14, {first}, {size}")
+        for register, size in rest:
+            self.code.emit(f"imul rcx, {register}, {size}", "add r14, rcx")
 
     def point_at_weights(self) -> None:
         """r12: the weights of the job's first block."""

@@ -134,9 +134,9 @@ def product_of(form: DotForm | None, target: Target) -> str:
 
 def load_weights(code: AssemblyText, tile: TileSums) -> None:
     """Load the weights of a ``resident`` tile, which begin at r12."""
-    each = tile.weights // len(tile.panels)
+    per_panel = tile.weights // len(tile.panels)
     for panel, place in enumerate(tile.panels):
-        for step in range(each):
+        for step in range(per_panel):
             code.emit(f"vmovups v{resident_register(tile, panel, step)}, [r12+{place + step * tile.vectors.size}]")
 
 
@@ -163,7 +163,7 @@ def _nest(code: AssemblyText, tile: TileSums, loops: Sequence[SumLoop], at: int,
         _step(code, tile, data, weights)
         return
     loop, within = loops[at], loops[at + 1 :]
-    panel = math.prod(each.trips for each in within) * tile.vectors.size
+    panel = math.prod(inner.trips for inner in within) * tile.vectors.size
     if _is_written_out(tile, loops[at:]):
         for turn in range(loop.trips):
             _ask(code, tile, at, weights + turn * panel)

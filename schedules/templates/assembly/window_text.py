@@ -92,14 +92,14 @@ class WindowText(PictureText):
         self.down = windows.strides[0]
         own = nest.padding == IN_JOBS
         read = (self.rows - 1) * self.down + (anchor.reduction[0] - 1) * windows.dilation[0] + 1
-        self.given = self._image_of(*anchor.shapes[anchor.data][2:4])
+        self.inner = self._image_of(*anchor.shapes[anchor.data][2:4])
         self.image = image = self._image_of(read if own else windows.size[0], windows.size[1])
         check_reach(batch * image.batch)
         self.data = {"oh": self.down * image.row, "ow": windows.strides[1] * self.size}
         self.data |= {"kh": windows.dilation[0] * image.row, "kw": windows.dilation[1] * self.size}
         self.result = {"o": height * width * self.size, "oh": width * self.size, "ow": self.size}
         border = border_of(func) if nest.padding else 0
-        self.bordered = BorderedRows(self.given, image, *windows.before, border)
+        self.bordered = BorderedRows(self.inner, image, *windows.before, border)
         own_bytes = image.channels if own else 0
         self.own_bytes, self.thread_bytes = (own_bytes, 0) if own_bytes <= STACK_BYTES else (0, own_bytes)
         self.written_out = all(loop.role is Role.STEP for loop in nest.loops if loop.axis in nest.summed)
@@ -138,7 +138,7 @@ class WindowText(PictureText):
         parts = [("r8", self.columns * self.result["ow"])] if self.parts > 1 else []
         self.point_at_results(("rsi", self.result["o"]), ("rdi", self.rows * self.result["oh"]), *parts)
         self.point_at_weights()
-        own, planes = nest.padding == IN_JOBS, self.given if nest.padding == IN_JOBS else self.image
+        own, planes = nest.padding == IN_JOBS, self.inner if nest.padding == IN_JOBS else self.image
         place = len(anchor.shapes) if nest.padding == BEFORE else anchor.data
         code.emit(f"imul rbx, rsi, {planes.channels}", f"add rbx, [r11+{8 * place}]")
         if own:

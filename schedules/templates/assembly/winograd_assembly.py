@@ -134,11 +134,11 @@ class WinogradAssembly:
             stages.append(("products", panels * self._parts, self._panel_of_products))
             stages.append(("output", batch * blocks * self._down * self._pieces, self._output_row))
         labels = [code.label(name) for name, *_ in stages]
-        shared, each = (0, own) if self._chunked else (own, 0)
+        shared, per_thread = (0, own) if self._chunked else (own, 0)
         loops = [(label, jobs) for label, (_, jobs, _) in zip(labels, stages, strict=True)]
-        code.entry(tensors, loops, self._image_bytes + shared, each)
+        code.entry(tensors, loops, self._image_bytes + shared, per_thread)
         for label, (_, jobs, body) in zip(labels, stages, strict=True):
-            code.loop_over_jobs(label, jobs, self._stack, body, each if body == self._chunk else 0)
+            code.loop_over_jobs(label, jobs, self._stack, body, per_thread if body == self._chunk else 0)
         return code.text()
 
     def _pad_row(self) -> None:
@@ -354,7 +354,7 @@ class WinogradAssembly:
         """All panels of a chunk."""
         code, v, anchor = self._code, self._v, self._anchor
         number, group = code.label("number"), code.label("group")
-        each = blocks // self._to
+        groups = blocks // self._to
         code.emit(f"mov r12, [r11+{8 * anchor.weight}]", f"mov qword ptr {SECOND}, 0")
         code.place(number)
         code.emit(f"mov qword ptr {THIRD}, 0")
@@ -362,7 +362,7 @@ class WinogradAssembly:
         code.emit(f"mov rax, {SECOND}", f"imul rax, rax, {v.number}", f"mov rdx, {THIRD}")
         self._workspace("r14", v.size)
         code.emit("add r14, rax", f"imul rcx, rdx, {self._to * self._products.block}", "add r14, rcx")
-        self._panel_products(each)
+        self._panel_products(groups)
         code.emit(f"add r12, {self._to * self._panel}", f"mov rdx, {THIRD}", "inc rdx", f"mov {THIRD}, rdx")
-        code.emit(f"cmp rdx, {each}", f"jl {group}")
+        code.emit(f"cmp rdx, {groups}", f"jl {group}")
         code.emit(f"mov rdx, {SECOND}", "inc rdx", f"mov {SECOND}, rdx", f"cmp rdx, {v.side**2}", f"jl {number}")

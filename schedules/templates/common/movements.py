@@ -69,7 +69,7 @@ def with_border(x: te.Tensor, number: te.Tensor, widths: Sequence[tuple[int, int
 
     def element(*at: tirx.Var) -> tirx.Expr:
         place = [at[first + axis] - width[0] for axis, width in enumerate(widths)]
-        inside = [tirx.all(each >= 0, each < size) for each, size in zip(place, inner, strict=True)]
+        inside = [tirx.all(index >= 0, index < size) for index, size in zip(place, inner, strict=True)]
         own = x(*at[:first], *place, *at[first + len(widths) :])
         return tirx.if_then_else(tirx.all(*inside), own, number(*[0] * len(number.shape)))
 
@@ -137,14 +137,14 @@ def runs_of(order: Sequence[int], ends: Sequence[int] = ()) -> tuple[Run, ...]:
 
 
 def _runs(order: NDArray[np.int64], ends: Sequence[int], period: int) -> tuple[Run, ...]:
-    found = []
+    runs = []
     for offset in range(period):
         taken = order[offset::period]
         breaks = (np.diff(taken) != 1) | np.isin(taken[1:], ends)
         starts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(taken)]
         for start, end in pairwise(starts):
-            found.append(Run(offset + start * period, period, end - start, int(taken[start])))
-    return tuple(found)
+            runs.append(Run(offset + start * period, period, end - start, int(taken[start])))
+    return tuple(runs)
 
 
 def pick_channels(parts: list[te.Tensor], order: Sequence[int]) -> te.Tensor:

@@ -93,9 +93,9 @@ def share_of_lines(lines: float, streams: int, tiles: int, trips: Sequence[int])
     """
     if tiles < FEWEST_TILES:
         return None
-    each = lines / tiles / streams
-    level = next((at for at in reversed(range(len(trips))) if each / math.prod(trips[: at + 1]) >= OFTEN), None)
-    return None if level is None else (level, math.ceil(each / math.prod(trips[: level + 1])))
+    share = lines / tiles / streams
+    level = next((at for at in reversed(range(len(trips))) if share / math.prod(trips[: at + 1]) >= OFTEN), None)
+    return None if level is None else (level, math.ceil(share / math.prod(trips[: level + 1])))
 
 
 def prefetch_ahead(

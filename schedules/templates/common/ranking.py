@@ -47,9 +47,9 @@ def varied(order: Iterable[int], columns: Sequence[NDArray[Any]], most: int) -> 
 
     First guesses that differ only in what matters less would tell a search little.
     """
-    found: dict[tuple[float, ...], int] = {}
+    distinct: dict[tuple[float, ...], int] = {}
     for index in order:
-        found.setdefault(tuple(float(column[index]) for column in columns), int(index))
-        if len(found) == most:
+        distinct.setdefault(tuple(float(column[index]) for column in columns), int(index))
+        if len(distinct) == most:
             break
-    return list(found.values())
+    return list(distinct.values())

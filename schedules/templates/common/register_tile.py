@@ -78,7 +78,7 @@ def tile_registers(vectors: NDArray[Any], numbers: NDArray[Any], target: Target)
 def few_registers(vectors: NDArray[Any], numbers: NDArray[Any], target: Target) -> NDArray[Any]:
     """Whether a tile of a matrix product leaves its operands enough registers."""
     sums = vectors * numbers
-    found: NDArray[Any] = sums <= target.vector_registers - SPARE_REGISTERS
+    fits: NDArray[Any] = sums <= target.vector_registers - SPARE_REGISTERS
     if target.lane_operands:
-        found &= tile_registers(vectors, numbers, target) <= target.vector_registers
-    return found
+        fits &= tile_registers(vectors, numbers, target) <= target.vector_registers
+    return fits

@@ -167,13 +167,13 @@ def _counted_axes(last: s_tir.SBlock, reducers: Sequence[s_tir.SBlock]) -> set[i
     loads = [
         load for load in nodes_below(last.body, TensorLoad) if any(load.source.same_as(result) for result in results)
     ]
-    found: set[int] = set()
+    counted: set[int] = set()
     for index in (index for load in loads for index in load.indices):
         position = next((at for at, var in enumerate(axes) if index.same_as(var)), None)
         if position is None and not isinstance(index, tirx.IntImm):
             return None
-        found |= {position} if position is not None else set()
-    return found or None
+        counted |= {position} if position is not None else set()
+    return counted or None
 
 
 def _can_split(block: s_tir.SBlock) -> bool:

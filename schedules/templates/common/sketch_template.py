@@ -81,11 +81,11 @@ def _design(template: SketchTemplate, func: tvm_ffi.StructuralKey, target: Targe
 def _applies(template: SketchTemplate, func: tvm_ffi.StructuralKey, target: Target) -> bool:
     """Whether the rules fit, draw a number, and the first guess applies."""
     try:
-        found = _design(template, func, target)
-        if not found.usable or not any(found.samples):
+        design = _design(template, func, target)
+        if not design.usable or not any(design.samples):
             return False
-        first = found.space(template.name, template.version).initial[0]
-        found.apply(s_tir.Schedule(template.expand(func.key)), first)
+        first = design.space(template.name, template.version).initial[0]
+        design.apply(s_tir.Schedule(template.expand(func.key)), first)
     except (s_tir.ScheduleError, ScheduleError, ValueError, RuntimeError) as error:
         logger.debug("TVM's rules do not fit a function: %s", error)
         return False

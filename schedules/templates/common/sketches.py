@@ -133,8 +133,8 @@ def drawn(
     ffi.TuneContextInitialize(ffi.TuneContext(module, native, generator, None, "main", 1, SEED, _log))
     traces = tuple(sch.trace for sch in generator.generate_design_space(module)[:SKETCH_LIMIT])
     samples = tuple(_samples(trace, lanes, unroll) for trace in traces)
-    found = Design(traces, samples, tuple(generator.postprocs), tuple(range(len(traces))))
-    return replace(found, usable=tuple(number for number in found.usable if _writes_all(found, number, func)))
+    design = Design(traces, samples, tuple(generator.postprocs), tuple(range(len(traces))))
+    return replace(design, usable=tuple(number for number in design.usable if _writes_all(design, number, func)))
 
 
 def _writes_all(design: Design, sketch: int, func: tirx.PrimFunc) -> bool:
@@ -193,12 +193,12 @@ def tilings_of(extent: int, parts: int, innermost: int) -> tuple[tuple[int, ...]
     """Factorisations of ``extent`` into ``parts`` ordered factors, the last at most ``innermost``; evenly thinned."""
     if parts == 1:
         return ((extent,),) if extent <= innermost else ()
-    found = [
+    tilings = [
         (*head, last) for last in divisors(extent, innermost) for head in _factorisations(extent // last, parts - 1)
     ]
-    found.sort()
-    stride = -(-len(found) // TILING_LIMIT)
-    return tuple(found[::stride])
+    tilings.sort()
+    stride = -(-len(tilings) // TILING_LIMIT)
+    return tuple(tilings[::stride])
 
 
 def _factorisations(extent: int, parts: int) -> list[tuple[int, ...]]:

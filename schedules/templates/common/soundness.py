@@ -52,8 +52,8 @@ def _variables(realize: s_tir.SBlockRealize) -> tuple[set[tirx.Var], set[tirx.Va
     bound: set[tirx.Var] = set()
     reduced: set[tirx.Var] = set()
     for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-        found = tirx.analysis.undefined_vars(value, [])
-        bound.update(found)
+        variables = tirx.analysis.undefined_vars(value, [])
+        bound.update(variables)
         if axis.iter_type == REDUCE:
-            reduced.update(found)
+            reduced.update(variables)
     return bound, reduced

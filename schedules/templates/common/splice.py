@@ -46,25 +46,25 @@ def replace_anchor(func: tirx.PrimFunc, anchor: str, stages: tirx.PrimFunc, data
     rest = [param for index, param in enumerate(func.params) if index != weight]  # the epilogue may read data too
     behind = _read_behind(blocks, position)
     written = [blocks[index].writes[0].source for index in behind]
-    kept = [buffer for buffer in func.body.block.alloc_buffers if any(buffer.same_as(each) for each in written)]
+    kept = [buffer for buffer in func.body.block.alloc_buffers if any(buffer.same_as(output) for output in written)]
     epilogue = _function([produced, *rest], [nests[index] for index in behind], kept)
     return _fuse(func, stages, epilogue, data, weight)
 
 
 def _read_behind(blocks: Sequence[s_tir.SBlock], position: int) -> list[int]:
     """Blocks behind that at ``position``, and those before it that they read: of an addend that is converted, say."""
-    found = list(range(position + 1, len(blocks)))
+    behind = list(range(position + 1, len(blocks)))
     for index in reversed(range(position)):
         result = blocks[index].writes[0].source
-        if any(region.source.same_as(result) for later in found for region in blocks[later].reads):
-            found.insert(0, index)
-    return found
+        if any(region.source.same_as(result) for later in behind for region in blocks[later].reads):
+            behind.insert(0, index)
+    return behind
 
 
 def _in_order(stages: tirx.PrimFunc, data: int, weight: int) -> tirx.PrimFunc:
     """``stages`` as a whole function, its parameters where those that they replace were."""
-    given, packed, result = stages.params
-    params = [given, packed, result] if data < weight else [packed, given, result]
+    source, packed, result = stages.params
+    params = [source, packed, result] if data < weight else [packed, source, result]
     return tirx.PrimFunc(params, stages.body, stages.ret_type, stages.attrs).with_attr("global_symbol", "main")
 
 

@@ -133,13 +133,13 @@ class Placed:
 
 def places(func: tirx.PrimFunc) -> list[Placed]:
     """Every block below the root in program order."""
-    found: list[Placed] = []
+    placed: list[Placed] = []
     pending: list[tuple[object, tuple[tirx.For, ...], int]] = [(func.body, (), 0)]
     while pending:
         node, loops, depth = pending.pop()
         if isinstance(node, s_tir.SBlockRealize):
             if depth:
-                found.append(Placed(node, loops, depth))
+                placed.append(Placed(node, loops, depth))
             pending.append((node.block.body, (), depth + 1))
         elif isinstance(node, tirx.For):
             pending.append((node.body, (*loops, node), depth))
@@ -149,7 +149,7 @@ def places(func: tirx.PrimFunc) -> list[Placed]:
             pending.append((node.body, loops, depth))
         elif isinstance(node, tirx.IfThenElse):
             pending.extend((branch, loops, depth) for branch in (node.else_case, node.then_case) if branch is not None)
-    return found
+    return placed
 
 
 def blocks_in_order(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
@@ -159,9 +159,9 @@ def blocks_in_order(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
 
 def nodes_below(root: object, kind: type) -> list[Any]:
     """Every node of one kind below ``root``, itself included."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(root, (kind, found.append))  # append returns None, which means: go on
-    return found
+    nodes: list[Any] = []
+    tvm_ffi.structural_walk(root, (kind, nodes.append))  # append returns None, which means: go on
+    return nodes
 
 
 def extents(block: s_tir.SBlock, kind: int) -> tuple[int, ...]:

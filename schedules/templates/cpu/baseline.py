@@ -35,8 +35,8 @@ def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
     if func.attrs and SCHEDULED in func.attrs:
         label = str(func.attrs[SCHEDULED])
         families = {attention.LABEL: attention.for_threads, scatter.LABEL: scatter.for_threads}
-        made = next((make for begin, make in families.items() if label.startswith(begin)), recurrent.for_threads)
-        return s_tir.Schedule(vector_math(made(func, target.threads)))
+        for_threads = next((make for begin, make in families.items() if label.startswith(begin)), recurrent.for_threads)
+        return s_tir.Schedule(vector_math(for_threads(func, target.threads)))
     sch = s_tir.Schedule(func)
     blocks = blocks_in_order(func)
     for block in blocks:

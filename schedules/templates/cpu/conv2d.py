@@ -241,7 +241,7 @@ class Conv2dTemplate(NestedTemplate):
             if pairs:
                 direct &= columns["tw"] % 2 == 0
             tiles = columns["rows"] / columns["th"] * np.ceil(width / (parts * columns["tw"]))
-            found = direct & ((columns["depth"] == whole) | (tiles >= FEWEST_TILES))
+            placed = direct & ((columns["depth"] == whole) | (tiles >= FEWEST_TILES))
             for size in tiles_h:
                 # A chunk (outer = 1) holds whole tile rows of one picture; phases have no chunk.
                 chunk = (columns["outer"] == 1) & (columns["rows"] % columns["th"] == 0)
@@ -250,8 +250,8 @@ class Conv2dTemplate(NestedTemplate):
                 phases &= tiles_h[size] % (columns["th"] * parts) == 0
                 product = (tiles_h[size] % columns["th"] == 0) & (tiles_w[size] % columns["tw"] == 0)
                 product &= (columns["pad"] == 0) & (columns["depth"] == whole)
-                found = found | ((m == size) & product & (chunk | phases))
-            legal: NDArray[np.bool_] = allowed & found
+                placed = placed | ((m == size) & product & (chunk | phases))
+            legal: NDArray[np.bool_] = allowed & placed
             if amx:
                 own = (columns["tw"] == 1) & (columns["unroll"] == 1) & (columns["rows"] % columns["th"] == 0)
                 own &= (columns["pad"] == 0) & (columns["depth"] == whole) & (height % columns["rows"] == 0)
@@ -284,9 +284,9 @@ class Conv2dTemplate(NestedTemplate):
         if m == 0:
             return {}
         if m == ALGORITHM and anchor.form is not None:
-            found = amx_conv2d.geometry(anchor, anchor.form)
-            assert found is not None
-            return {anchor.weight: Repack("amx", partial(amx_conv2d.pack, found=found, quad=anchor.form.depth))}
+            gather = amx_conv2d.geometry(anchor, anchor.form)
+            assert gather is not None
+            return {anchor.weight: Repack("amx", partial(amx_conv2d.pack, gather=gather, quad=anchor.form.depth))}
         return {anchor.weight: Repack(f"winograd-{m}", lambda packed: winograd.transform_weight(packed, m))}
 
     def nest(self, anchor: Anchor, config: Config) -> Nest:
@@ -364,8 +364,8 @@ def _ragged(width: int) -> tuple[int, ...]:
     least, most = HANDY
     if any(least <= d <= most for d in divisors(width)):
         return ()
-    found = {-(-width // copies) for copies in range(2, MOST_COPIES + 1)}
-    return tuple(sorted(d for d in found if least <= d <= most and 2 * (width % d) >= d))
+    widths = {-(-width // copies) for copies in range(2, MOST_COPIES + 1)}
+    return tuple(sorted(d for d in widths if least <= d <= most and 2 * (width % d) >= d))
 
 
 def _divisors_of_any(sizes: Iterable[int], most: int) -> tuple[int, ...]:

@@ -117,16 +117,16 @@ def _nest(columns: Columns, anchor: Anchor) -> Nest:
 def _cycles(nest: Nest, columns: Columns, target: Target, ports: Ports | None = None) -> NDArray[np.float64]:
     direct, form = columns["algorithm"] <= ALGORITHM, nest.anchor.form
     of_load = np.where(direct, taps_of_load(columns["tw"], nest.anchor.reduction[2]), 1.0)
-    found = cycles(nest, target, form, of_load, ports)
-    return found if form is None else np.where(direct, found, cycles(nest, target, None, ports=ports))
+    direct_cycles = cycles(nest, target, form, of_load, ports)
+    return direct_cycles if form is None else np.where(direct, direct_cycles, cycles(nest, target, None, ports=ports))
 
 
 def _amx_cycles(columns: Columns, anchor: Anchor) -> NDArray[np.float64]:
     """(n,) ``amx_cycles`` of a convolution."""
-    found = amx_conv2d.geometry(anchor, anchor.form) if anchor.form is not None else None
-    if found is None:
+    gather = amx_conv2d.geometry(anchor, anchor.form) if anchor.form is not None else None
+    if gather is None:
         return np.ones(len(columns["to"]))
-    pixels = (columns["th"] - 1) * found.width + anchor.spatial[3]
+    pixels = (columns["th"] - 1) * gather.width + anchor.spatial[3]
     return amx_cycles(columns["to"] * (anchor.spatial[4] // MOST_ROWS), pixels, columns["th"] * anchor.spatial[3])
 
 
@@ -176,8 +176,8 @@ def first_guesses(space: Space, threads: int, pixels: int) -> tuple[tuple[Config
         for m in sorted(set(columns["algorithm"]), reverse=True)
     ]
     turns = itertools.zip_longest(*by_algorithm)
-    found = tuple(space.config(space.rows[index]) for turn in turns for index in turn if index is not None)
-    return found, saving
+    guesses = tuple(space.config(space.rows[index]) for turn in turns for index in turn if index is not None)
+    return guesses, saving
 
 
 def _terms(columns: Columns, derived: Columns, threads: int, pixels: int) -> Columns:

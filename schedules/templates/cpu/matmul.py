@@ -131,12 +131,12 @@ class MatmulTemplate(NestedTemplate):
 
         def derive(columns: Columns) -> Columns:
             nest = unordered(anchor, MATMUL_AXES, matmul_loops(anchor, columns, lanes), "n")
-            found = product_features(nest, target)
-            found[CYCLES] *= _computed(columns)
+            features = product_features(nest, target)
+            features[CYCLES] *= _computed(columns)
             if amx:
                 tiled = amx_cycles(columns["tn"] * (lanes // MOST_ROWS), columns["rows"], columns["rows"])
-                found[CYCLES] = np.where(columns["algorithm"] == ALGORITHM, tiled, found[CYCLES])
-            return {**found, "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes)}
+                features[CYCLES] = np.where(columns["algorithm"] == ALGORITHM, tiled, features[CYCLES])
+            return {**features, "panel_l2": np.log2(columns["tn"] * lanes * columns["depth"] * 4.0 / target.l2_bytes)}
 
         def terms(columns: Columns, derived: Columns) -> Columns:
             tile = derived["accumulators"]

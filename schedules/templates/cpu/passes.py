@@ -67,18 +67,18 @@ def _with_workspaces_told(symbol: str, func: tirx.PrimFunc) -> tirx.PrimFunc:
         return sum(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes if size > STACKED)
 
     jobs = [loop for loop in nodes_below(func.body, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
-    each = sum(asked(loop.body) for loop in jobs)  # a thread keeps those of one loop for the next
-    once = asked(func.body) - each
-    if once + each == 0:
+    per_thread = sum(asked(loop.body) for loop in jobs)  # a thread keeps those of one loop for the next
+    once = asked(func.body) - per_thread
+    if once + per_thread == 0:
         return func
-    text = f"@{workspace_name(symbol, once, each)} = hidden constant i8 0\n"
+    text = f"@{workspace_name(symbol, once, per_thread)} = hidden constant i8 0\n"
     body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(text), func.body)
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def workspace_name(symbol: str, once: int, each: int) -> str:
+def workspace_name(symbol: str, once: int, per_thread: int) -> str:
     """The constant's name: the kernel asks for so many bytes once, and in every thread."""
-    return f"{WORKSPACE.format(symbol=symbol)}{once}_{each}"
+    return f"{WORKSPACE.format(symbol=symbol)}{once}_{per_thread}"
 
 
 def workspaces_told(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -89,8 +89,8 @@ def workspaces_told(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMo
 
 def workspaces_of(objects: bytes, symbol: str) -> tuple[int, int]:
     """(bytes once, bytes in every thread) that the kernel ``symbol`` asks the runtime for, as its object file tells."""
-    found = re.search(rf"{WORKSPACE.format(symbol=re.escape(symbol))}(\d+)_(\d+)\0".encode(), objects)
-    return (0, 0) if found is None else (int(found[1]), int(found[2]))
+    match = re.search(rf"{WORKSPACE.format(symbol=re.escape(symbol))}(\d+)_(\d+)\0".encode(), objects)
+    return (0, 0) if match is None else (int(match[1]), int(match[2]))
 
 
 def _on_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -210,10 +210,10 @@ def vectorised(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     targets = {name: func.attrs["target"] for name, func in mod.functions.items() if "target" in func.attrs}
     known = {name: target for name, target in targets.items() if "riscv64" in str(target.attrs.get("mtriple", ""))}
     plain = {name: tvm.target.Target({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}) for name in known}
-    made = tirx.transform.VectorizeLoop(True)(_with_targets(mod, plain))
+    widened = tirx.transform.VectorizeLoop(True)(_with_targets(mod, plain))
     apart = (tirx.For, _branches_apart)
-    functions = {name: tvm_ffi.structural_map(func, apart) for name, func in made.functions.items()}
-    return _with_targets(tvm.IRModule(functions, attrs=made.attrs), known)
+    functions = {name: tvm_ffi.structural_map(func, apart) for name, func in widened.functions.items()}
+    return _with_targets(tvm.IRModule(functions, attrs=widened.attrs), known)
 
 
 def _bound_in_one_loop(loop: tirx.For) -> tirx.For:

@@ -134,8 +134,8 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
 
         def step_ns(columns: Columns, _: Columns) -> Columns:
             count = columns["groups"]
-            each = np.ceil(count / target.threads) * (chunks / count)
-            return {"step": each * terms / rate + JOIN_NS * (count > 1)}
+            per_thread = np.ceil(count / target.threads) * (chunks / count)
+            return {"step": per_thread * terms / rate + JOIN_NS * (count > 1)}
 
         return ranked(Space(OP, self.version, (knob,)), step_ns, len(knob.choices))
 
@@ -157,7 +157,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
         groups: into which the chunks are dealt; 0 makes each chunk one.
     """
     chunks = hidden // UNITS
-    groups, each = _groups_of(chunks, groups)
+    groups, per_group = _groups_of(chunks, groups)
     start, first, sign, row = walk_rows(steps, backwards)
 
     @scripted.prim_func(s_tir=True)
@@ -182,8 +182,8 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
                     )
                     T.writes(out[0:2, 0 : steps + 1, 0:batch, 0:hidden])
                     acc = T.alloc_buffer((VECTORS, LANES), "float32", scope="local")
-                    for c in range(each):
-                        chunk = T.meta_var(group * each + c + t % 2 * (each - 1 - 2 * c))
+                    for c in range(per_group):
+                        chunk = T.meta_var(group * per_group + c + t % 2 * (per_group - 1 - 2 * c))
                         for b in range(batch):
                             for v in T.unroll(VECTORS):
                                 for u in T.vectorized(LANES):
@@ -345,7 +345,7 @@ def byte_lstm_steps(
         shifted, by_dots: as ``ByteTile``.
     """
     chunks, tile = hidden // UNITS, _byte_tile(batch, shifted, by_dots)
-    groups, each = _groups_of(chunks, groups)
+    groups, per_group = _groups_of(chunks, groups)
     start, first, sign, row = walk_rows(steps, backwards)
 
     @scripted.prim_func(s_tir=True)
@@ -384,8 +384,8 @@ def byte_lstm_steps(
                     _quantise(q, out, read, step, ends)
                     if shifted:
                         _add_up(total, q, step)
-                    for c in range(each):
-                        chunk = T.meta_var(group * each + c + t % 2 * (each - 1 - 2 * c))
+                    for c in range(per_group):
+                        chunk = T.meta_var(group * per_group + c + t % 2 * (per_group - 1 - 2 * c))
                         for bs in range(batch // tile.rows):
                             _multiply(acc, (q, total, r, sums), (bs * tile.rows, chunk), step, tile)
                             for i in T.unroll(tile.rows):
@@ -406,7 +406,7 @@ def byte_lstm_steps(
 
 def _byte_tile(batch: int, shifted: bool, by_dots: bool) -> ByteTile:
     """Sequences that share what is read of R, if as many divide the batch."""
-    rows, parts = next(each for each in ((4, 2), (3, 1), (2, 1), (1, 1)) if batch % each[0] == 0)
+    rows, parts = next(split for split in ((4, 2), (3, 1), (2, 1), (1, 1)) if batch % split[0] == 0)
     return ByteTile(rows, parts, shifted, by_dots)
 
 
@@ -423,7 +423,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
         groups: into which the chunks are dealt; 0 makes each chunk one.
     """
     chunks = hidden // UNITS
-    groups, each = _groups_of(chunks, groups)
+    groups, per_group = _groups_of(chunks, groups)
     vectors = 3 * UNITS // LANES
     start, first, sign, row = walk_rows(steps, backwards)
 
@@ -449,8 +449,8 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
                     )
                     T.writes(out[0:1, 0 : steps + 1, 0:batch, 0:hidden])
                     acc = T.alloc_buffer((vectors, LANES), "float32", scope="local")
-                    for c in range(each):
-                        chunk = T.meta_var(group * each + c + t % 2 * (each - 1 - 2 * c))
+                    for c in range(per_group):
+                        chunk = T.meta_var(group * per_group + c + t % 2 * (per_group - 1 - 2 * c))
                         for b in range(batch):
                             for v in T.unroll(4):
                                 for u in T.vectorized(LANES):

@@ -26,7 +26,7 @@ def split_tails(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
         func: blocks in nests of plain loops below the root; ``splits`` of ``Rows`` holds for those that reduce.
     """
     allocated = list(func.body.block.alloc_buffers)
-    made: list[tirx.Stmt] = []
+    statements: list[tirx.Stmt] = []
     for nest, block in zip(root_nests(func), blocks_in_order(func), strict=True):
         length = extents(block, REDUCE)
         if length and length[0] % vector and length[0] > vector:
@@ -34,10 +34,10 @@ def split_tails(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
             target = block.body.buffer
             main = tirx.decl_buffer(target.ty.shape, target.ty.dtype, f"{target.name}_main")
             allocated.append(main)
-            made += [_main(block, main, whole), _rest(block, main, whole, length[0] - whole)]
+            statements += [_main(block, main, whole), _rest(block, main, whole, length[0] - whole)]
         else:
-            made.append(nest)
-    return tirx.PrimFunc(func.params, rooted(made, allocated), func.ret_type, func.attrs)
+            statements.append(nest)
+    return tirx.PrimFunc(func.params, rooted(statements, allocated), func.ret_type, func.attrs)
 
 
 def _main(block: s_tir.SBlock, main: tirx.Var, whole: int) -> tirx.Stmt:
@@ -85,8 +85,8 @@ def _nest(
     """Plain loops around a block made from the parts given and the renamed rest of ``block``."""
     loops = [tirx.Var(f"i{index}", axis.var.ty.dtype) for index, axis in enumerate(axes)]
     writes = [rename(region) for region in block.writes]
-    made = s_tir.SBlock(axes, reads, writes, name, body, init=rename(block.init), annotations=block.annotations)
-    stmt: tirx.Stmt = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), made)
+    rebuilt = s_tir.SBlock(axes, reads, writes, name, body, init=rename(block.init), annotations=block.annotations)
+    stmt: tirx.Stmt = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), rebuilt)
     for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
         zero = tirx.const(0, loop.ty.dtype)
         stmt = tirx.For(loop, zero, axis.dom.extent, tirx.ForKind.SERIAL, stmt)

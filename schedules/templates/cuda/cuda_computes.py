@@ -215,12 +215,12 @@ def _view(shape: Sequence[object], element: object, dtype: str) -> te.Tensor:
 
 def _unflattened(index: tirx.Expr, sizes: Sequence[int]) -> list[tirx.Expr]:
     """``index`` of the flattened axes ``sizes`` as one index per axis."""
-    found: list[tirx.Expr] = []
+    indices: list[tirx.Expr] = []
     rest = index
     for size in reversed(sizes[1:]):
-        found.append(tirx.floormod(rest, size))
+        indices.append(tirx.floormod(rest, size))
         rest = tirx.floordiv(rest, size)
-    return [rest, *reversed(found)] if sizes else []
+    return [rest, *reversed(indices)] if sizes else []
 
 
 def _flattened(at: Sequence[tirx.Expr], sizes: Sequence[int]) -> tirx.Expr:

@@ -93,8 +93,8 @@ class CudaGemmTemplate(OneAlgorithm[Anchor]):
             }
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
-            found = numbers(columns)
-            threads = found["threads"]
+            counts = numbers(columns)
+            threads = counts["threads"]
             idle = 1 if min(rows, columns_count) > 1 else 16  # a vector's tile has no work for all who load it
             steps = np.ceil(depth / columns["tk"])
             legal: NDArray[np.bool_] = (
@@ -103,9 +103,9 @@ class CudaGemmTemplate(OneAlgorithm[Anchor]):
                 & (threads >= WARP)
                 & (threads % WARP == 0)
                 & (threads <= min(target.max_threads, 512))
-                & (found["shared"] <= min(STATIC_BYTES, target.shared_bytes))
-                & (found["registers"] <= 200)
-                & (found["registers"] * threads <= target.registers)
+                & (counts["shared"] <= min(STATIC_BYTES, target.shared_bytes))
+                & (counts["registers"] <= 200)
+                & (counts["registers"] * threads <= target.registers)
                 & (columns["tm"] * columns["tk"] >= threads / idle)
                 & (columns["tk"] * columns["tn"] >= threads / idle)
                 & (columns["split"] * columns["buffers"] <= steps)
@@ -118,17 +118,17 @@ class CudaGemmTemplate(OneAlgorithm[Anchor]):
             # was measured is 0.51 on average (weights by hand: 0.22), and the config that it ranks first takes 1.08
             # times as long as the best (by hand: 1.13). These are its weights, rounded, but for more ``loads`` and some
             # ``traffic``, which hold off tiles smaller than those measured: 0.44 and 1.08, on the same data.
-            found = numbers(columns)
+            counts = numbers(columns)
             return {
-                "idle": -0.5 * np.log2(found["busy"]),
-                "padding": -1.5 * np.log2(found["used"]),
-                "loads": 0.8 * found["loads_per_fma"],
-                "traffic": 3 * found["traffic"],
+                "idle": -0.5 * np.log2(counts["busy"]),
+                "padding": -1.5 * np.log2(counts["used"]),
+                "loads": 0.8 * counts["loads_per_fma"],
+                "traffic": 3 * counts["traffic"],
                 "parts": 0.2 * np.log2(columns["split"]),
-                "threads": 0.1 * np.abs(np.log2(found["threads"] / 128)),
+                "threads": 0.1 * np.abs(np.log2(counts["threads"] / 128)),
                 "depth": 0.05 * np.abs(np.log2(columns["tk"] / 16)),
                 "waiting": np.where(columns["buffers"] < 2, 0.2, 0.0),
-                "waves": -0.1 * np.log2(found["waves"]),
+                "waves": -0.1 * np.log2(counts["waves"]),
             }
 
         return ranked(Space(GEMM, self.version, knobs, fits, derived(numbers)), terms, 8)
@@ -212,18 +212,18 @@ def _read_in_order(sch: s_tir.Schedule, block: SBlockRV, tail: SBlockRV) -> None
     product, old = sch.get(block).writes[0].source, sch.get(tail)
     axes = [axis.var for axis in old.iter_vars]
 
-    def load(found: TensorLoad) -> TensorLoad:
-        return tirx.BufferLoad(product, axes) if found.source.same_as(product) else found
+    def load(original: TensorLoad) -> TensorLoad:
+        return tirx.BufferLoad(product, axes) if original.source.same_as(product) else original
 
-    def region(found: TensorRegion) -> TensorRegion:
-        if not found.source.same_as(product):
-            return found
+    def region(original: TensorRegion) -> TensorRegion:
+        if not original.source.same_as(product):
+            return original
         return tirx.BufferRegion(product, [Range.from_min_extent(axis, tirx.const(1, "int64")) for axis in axes])
 
     body = tvm_ffi.structural_map(old.body, (TensorLoad, load))
     if tvm_ffi.structural_equal(body, old.body, map_free_vars=True):
         return
-    reads = [region(found) for found in old.reads]
+    reads = [region(read) for read in old.reads]
     new = s_tir.SBlock(old.iter_vars, reads, old.writes, old.name_hint, body, annotations=old.annotations)
     sch.state.replace(sch.get_sref(tail), new, {old: new})
 

@@ -84,12 +84,12 @@ class CudaRecurrentTemplate(OneAlgorithm[Anchor]):
             }
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
-            found = numbers(columns)
+            counts = numbers(columns)
             legal: NDArray[np.bool_] = (
-                (found["threads"] >= WARP)
-                & (found["threads"] <= target.max_threads)
-                & (found["registers"] * found["threads"] <= target.registers)
-                & (found["shared"] <= min(STATIC_BYTES, target.shared_bytes))
+                (counts["threads"] >= WARP)
+                & (counts["threads"] <= target.max_threads)
+                & (counts["registers"] * counts["threads"] <= target.registers)
+                & (counts["shared"] <= min(STATIC_BYTES, target.shared_bytes))
                 & ((columns["keep"] == 0) | ((columns["units"] == hidden) & (hidden / columns["ways"] <= KEPT)))
             )
             return legal

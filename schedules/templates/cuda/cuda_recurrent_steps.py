@@ -173,13 +173,13 @@ def _multiply(acc, state, h, kept, r, thread):  # type: ignore[no-untyped-def]
 
 
 @T.inline
-def _fetch_input(given, x, t, thread):  # type: ignore[no-untyped-def]
+def _fetch_input(share, x, t, thread):  # type: ignore[no-untyped-def]
     """Copy the input's share of the thread's own sequences and units: it takes as long as the sums, which come next."""
-    for i in T.unroll(given.shape[0]):
+    for i in T.unroll(share.shape[0]):
         u = T.meta_var(thread.u0 + thread.u(i))
         if thread.has(i):
-            for g in T.unroll(given.shape[1]):
-                given[i, g] = x[t, thread.b0 + thread.b(i), u // UNITS, (g * UNITS + u % UNITS) // LANES, u % LANES]
+            for g in T.unroll(share.shape[1]):
+                share[i, g] = x[t, thread.b0 + thread.b(i), u // UNITS, (g * UNITS + u % UNITS) // LANES, u % LANES]
 
 
 @T.inline
@@ -191,20 +191,20 @@ def _sum_ways(total, parts, b, u, units):  # type: ignore[no-untyped-def]
 
 
 @T.inline
-def _lstm_gates(total, given, c, i):  # type: ignore[no-untyped-def]
+def _lstm_gates(total, share, c, i):  # type: ignore[no-untyped-def]
     """c' = σ(f)·c + σ(i)·tanh(g); total[0] = h' = σ(o)·tanh(c')."""
     for g in T.unroll(4):
-        total[g] = total[g] + given[i, g]
+        total[g] = total[g] + share[i, g]
     c[i] = T.sigmoid(total[2]) * c[i] + T.sigmoid(total[0]) * T.tanh(total[3])
     total[0] = T.sigmoid(total[1]) * T.tanh(c[i])
 
 
 @T.inline
-def _gru_gates(total, given, c, i, bias, u):  # type: ignore[no-untyped-def]
+def _gru_gates(total, share, c, i, bias, u):  # type: ignore[no-untyped-def]
     """n = tanh(x + σ(r)·(h·R + bias)); total[0] = h' = (1 − σ(z))·n + σ(z)·h."""
     for g in T.unroll(2):
-        total[g] = total[g] + given[i, g]
-    total[2] = T.tanh(given[i, 2] + T.sigmoid(total[1]) * (total[2] + bias[u // UNITS, u % UNITS // LANES, u % LANES]))
+        total[g] = total[g] + share[i, g]
+    total[2] = T.tanh(share[i, 2] + T.sigmoid(total[1]) * (total[2] + bias[u // UNITS, u % UNITS // LANES, u % LANES]))
     c[i] = total[2] + T.sigmoid(total[0]) * (c[i] - total[2])
     total[0] = c[i]
 
@@ -261,7 +261,7 @@ def steps_of(layer: Walk, tile: Tile) -> tirx.PrimFunc:
                             acc = T.alloc_buffer((rows,), "float32", scope="local")
                             state = T.alloc_buffer((VECTOR,), "float32", scope="local")
                             kept = T.alloc_buffer((pieces, VECTOR), "float32", scope="local")
-                            given = T.alloc_buffer((own, gates), "float32", scope="local")
+                            share = T.alloc_buffer((own, gates), "float32", scope="local")
                             total = T.alloc_buffer((gates,), "float32", scope="local")
                             thread = T.meta_var(_Thread.of(layer, tile, block, way, column))
                             _fetch_state(h, out, start + sign * launch, thread)
@@ -270,7 +270,7 @@ def steps_of(layer: Walk, tile: Tile) -> tirx.PrimFunc:
                                 _keep_weights(kept, r, thread)
                             for step in range(inner):
                                 t = T.meta_var(first + sign * (launch * inner + step))
-                                _fetch_input(given, x, t, thread)
+                                _fetch_input(share, x, t, thread)
                                 _multiply(acc, state, h, kept, r, thread)
                                 for i in T.unroll(rows):
                                     parts[way, i, column] = acc[i]
@@ -280,10 +280,10 @@ def steps_of(layer: Walk, tile: Tile) -> tirx.PrimFunc:
                                     if thread.has(i):
                                         _sum_ways(total, parts, b, thread.u(i), units)
                                         if lstm:
-                                            _lstm_gates(total, given, c, i)
+                                            _lstm_gates(total, share, c, i)
                                             out[1, t + row, thread.b0 + b, u] = c[i]
                                         else:
-                                            _gru_gates(total, given, c, i, one, u)
+                                            _gru_gates(total, share, c, i, one, u)
                                         out[0, t + row, thread.b0 + b, u] = total[0]
                                         if inner > 1:
                                             h[b, u] = total[0]

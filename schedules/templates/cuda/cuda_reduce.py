@@ -121,15 +121,15 @@ def _has_end(blocks: Sequence[s_tir.SBlock], number: int) -> bool:
     A stage that makes two results cannot be copied from registers to memory by a schedule.
     """
     block, after = blocks[number], blocks[number + 1 : number + 2]
-    sizes = [math.prod(extents(each, SPATIAL)) for each in (block, *after)]
-    return len(block.writes) == 1 or (len(set(sizes)) == 1 and any(not extents(each, REDUCE) for each in after))
+    sizes = [math.prod(extents(member, SPATIAL)) for member in (block, *after)]
+    return len(block.writes) == 1 or (len(set(sizes)) == 1 and any(not extents(member, REDUCE) for member in after))
 
 
 def _ends_with(sch: s_tir.Schedule, stage: str, after: str, config: Config) -> bool:
     """Make ``after`` the end of the kernel of ``stage``, if it has one element for each of its sums."""
     block, last = sch.get_sblock(stage), sch.get_sblock(after)
-    consumers = [sch.get(each).name_hint for each in sch.get_consumers(block)]
-    sizes = [math.prod(extents(sch.get(each), SPATIAL)) for each in (block, last)]
+    consumers = [sch.get(consumer).name_hint for consumer in sch.get_consumers(block)]
+    sizes = [math.prod(extents(sch.get(member), SPATIAL)) for member in (block, last)]
     if consumers != [after] or extents(sch.get(last), REDUCE) or sizes[0] != sizes[1]:
         return False
     trial = sch.copy()

@@ -88,14 +88,14 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
             }
 
         def fits(columns: Columns) -> NDArray[np.bool_]:
-            found = numbers(columns)
+            counts = numbers(columns)
             steps = np.ceil(depth / columns["tk"])
             legal: NDArray[np.bool_] = (
                 (columns["tm"] % (columns["wm"] * ROWS) == 0)
                 & (columns["tn"] % (columns["wn"] * 2 * COLUMNS) == 0)
-                & (found["shared"] <= target.shared_bytes)
-                & (found["registers"] <= MOST_REGISTERS)
-                & (found["registers"] * found["threads"] <= target.registers)
+                & (counts["shared"] <= target.shared_bytes)
+                & (counts["registers"] <= MOST_REGISTERS)
+                & (counts["registers"] * counts["threads"] <= target.registers)
                 & (columns["stages"] <= np.maximum(2, steps))
                 & (columns["split"] * 2 <= np.maximum(2, steps))
             )
@@ -103,17 +103,17 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
 
         def terms(columns: Columns, _: Columns) -> Columns:
             # In the order of ``cuda_gemm``'s. Heuristic, not measured.
-            found = numbers(columns)
+            counts = numbers(columns)
             return {
-                "idle": -2 * np.log2(found["busy"]),
-                "padding": -2 * np.log2(found["used"]),
-                "loads": 2 * found["loads"],
-                "traffic": 32 * found["traffic"],
+                "idle": -2 * np.log2(counts["busy"]),
+                "padding": -2 * np.log2(counts["used"]),
+                "loads": 2 * counts["loads"],
+                "traffic": 32 * counts["traffic"],
                 "parts": 0.8 * (columns["split"] > 1) + 0.2 * np.log2(columns["split"]),
-                "threads": 0.5 * np.abs(np.log2(found["threads"] / 128)),
+                "threads": 0.5 * np.abs(np.log2(counts["threads"] / 128)),
                 "depth": 0.3 * np.abs(np.log2(columns["tk"] / kind.depth / 2)),
                 "waiting": 0.3 * np.abs(columns["stages"] - 3),
-                "waves": -0.3 * np.log2(found["waves"]),
+                "waves": -0.3 * np.log2(counts["waves"]),
             }
 
         return ranked(Space(OP, self.version, knobs, fits, derived(numbers)), terms, 8)

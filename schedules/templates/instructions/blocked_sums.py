@@ -40,9 +40,9 @@ def _blocked(loop: tirx.For) -> tirx.Stmt:
     loops, store = _nest(loop)
     if store is None or loop.kind != tirx.ForKind.SERIAL or not all(map(_is_plain, loops)):
         return loop
-    summed = [each for each in loops if not _names(store.indices, each.loop_var)]
+    summed = [level for level in loops if not _names(store.indices, level.loop_var)]
     term = _term(store, summed)
-    terms = math.prod(int(each.extent) for each in summed)
+    terms = math.prod(int(level.extent) for level in summed)
     if term is None or not summed[:1] or not summed[0].same_as(loop) or terms <= LONGEST:
         return loop
     inner = terms // int(loop.extent)
@@ -50,16 +50,16 @@ def _blocked(loop: tirx.For) -> tirx.Stmt:
     size = min(max(1, wanted // inner), int(loop.extent))
     if size == int(loop.extent) or (size == 1 and inner == 1):
         return loop
-    kept = [each for each in loops[1:] if _names(store.indices, each.loop_var)]
-    part = tirx.decl_buffer([int(each.extent) for each in kept] or [1], str(store.buffer.dtype), "part")
+    kept = [level for level in loops[1:] if _names(store.indices, level.loop_var)]
+    part = tirx.decl_buffer([int(level.extent) for level in kept] or [1], str(store.buffer.dtype), "part")
     whole, rest = divmod(int(loop.extent), size)
     dtype = loop.loop_var.ty.dtype
     block = tirx.Var("block", dtype)
     first = block * tirx.const(size, dtype)
-    made = [_loop(block, whole, _one_block(loops, store, term, part, kept, first, size))]
+    blocks = [_loop(block, whole, _one_block(loops, store, term, part, kept, first, size))]
     if rest:
-        made.append(_one_block(loops, store, term, part, kept, tirx.const(whole * size, dtype), rest))
-    return tirx.SeqStmt([tirx.AllocBuffer(part), *made])
+        blocks.append(_one_block(loops, store, term, part, kept, tirx.const(whole * size, dtype), rest))
+    return tirx.SeqStmt([tirx.AllocBuffer(part), *blocks])
 
 
 def _one_block(
@@ -72,11 +72,11 @@ def _one_block(
     size: int,
 ) -> tirx.Stmt:
     """The terms from ``first`` on, ``size`` of the outermost loop, summed apart and added to what is stored."""
-    at = [each.loop_var for each in kept] or [tirx.const(0, "int32")]
+    at = [level.loop_var for level in kept] or [tirx.const(0, "int32")]
     zero = tirx.const(0, str(store.buffer.dtype))
     inner: tirx.Stmt = tirx.BufferStore(part, tirx.BufferLoad(part, at) + term, at)
-    for each in reversed(loops[1:]):
-        inner = _like(each, inner)
+    for level in reversed(loops[1:]):
+        inner = _like(level, inner)
     outer = loops[0]
     step = tirx.Var(outer.loop_var.name, outer.loop_var.ty.dtype)
     inner = _renamed(inner, {outer.loop_var: first + step}) if size > 1 else _renamed(inner, {outer.loop_var: first})
@@ -87,8 +87,8 @@ def _one_block(
         ),
     ]
     for number, end in enumerate(ends):
-        for each in reversed(kept):
-            end = _like(each, end)
+        for level in reversed(kept):
+            end = _like(level, end)
         ends[number] = _renamed(end, {})
     return tirx.SeqStmt([ends[0], _renamed(_loop(step, size, inner) if size > 1 else inner, {}), ends[1]])
 
@@ -108,7 +108,7 @@ def _is_plain(loop: tirx.For) -> bool:
 
 
 def _names(value: object, var: tirx.Var) -> bool:
-    return any(each.same_as(var) for each in nodes_below(value, tirx.Var))
+    return any(other.same_as(var) for other in nodes_below(value, tirx.Var))
 
 
 def _term(store: tirx.BufferStore, summed: Sequence[tirx.For]) -> tirx.Expr | None:
@@ -123,7 +123,7 @@ def _term(store: tirx.BufferStore, summed: Sequence[tirx.For]) -> tirx.Expr | No
         return None
     term = value.b
     if isinstance(term, tirx.Mul) and not tvm_ffi.structural_equal(term.a, term.b, map_free_vars=False):
-        sides = [any(_names(side, each.loop_var) for each in summed) for side in (term.a, term.b)]
+        sides = [any(_names(side, level.loop_var) for level in summed) for side in (term.a, term.b)]
         if all(sides):
             return None
     return term

@@ -58,7 +58,7 @@ def tables_in_registers(func: tirx.PrimFunc, features: frozenset[str]) -> tirx.P
     if FEATURE not in features:
         return func
 
-    def found(load: TensorLoad) -> tirx.Expr:
+    def looked(load: TensorLoad) -> tirx.Expr:
         shape = load.source.shape if hasattr(load.source, "shape") else load.source.ty.shape
         (index, *more), lanes = load.indices, tvm.DataType(str(load.ty.dtype)).lanes
         is_table = [int(size) for size in shape if isinstance(size, tirx.IntImm)] == [SIZE]
@@ -72,7 +72,7 @@ def tables_in_registers(func: tirx.PrimFunc, features: frozenset[str]) -> tirx.P
         ]
         return tirx.call_pure_extern(str(load.ty.dtype), SYMBOL.format(n=lanes), index, *parts)
 
-    return tvm_ffi.structural_map(func, (TensorLoad, found), order="post")
+    return tvm_ffi.structural_map(func, (TensorLoad, looked), order="post")
 
 
 def table_definition(lanes: int) -> str:

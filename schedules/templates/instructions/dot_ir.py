@@ -231,11 +231,11 @@ def pair_function(symbol: str, lanes: int, sum_ir: str, name: str, types: tuple[
     names = {"n2": 2 * lanes, "sum": sum_ir, "operand": operand, "intrinsic": f"{name}.{end}" if end else name}
     steps, count = "", lanes // 2
     for at in range(count):
-        taken = ", ".join(f"i32 {4 * at + each}" for each in range(4))
+        taken = ", ".join(f"i32 {4 * at + number}" for number in range(4))
         steps += PAIR_STEP.format(at=at, taken=taken, **names)
     joined, size, at = [f"%s{at}" for at in range(count)], 4, 0
     while len(joined) > 1:
-        both = ", ".join(f"i32 {each}" for each in range(2 * size))
+        both = ", ".join(f"i32 {number}" for number in range(2 * size))
         for left in range(len(joined) // 2):
             kind = f"<{size} x {sum_ir}>"
             steps += f"  %j{at} = shufflevector {kind} {joined[2 * left]}, {kind} {joined[2 * left + 1]}, "
@@ -257,4 +257,4 @@ define linkonce_odr <{n2} x {sum}> @{symbol}(<{n2} x {sum}> %c) alwaysinline {{
 def apart_function(symbol: str, lanes: int, sum_ir: str) -> str:
     """The sums of ``pair_function`` in two rows of ``lanes``."""
     order = (4 * (lane // 2) + 2 * row + lane % 2 for row in range(2) for lane in range(lanes))
-    return APART.format(symbol=symbol, n2=2 * lanes, sum=sum_ir, order=", ".join(f"i32 {each}" for each in order))
+    return APART.format(symbol=symbol, n2=2 * lanes, sum=sum_ir, order=", ".join(f"i32 {number}" for number in order))

@@ -100,9 +100,9 @@ def form_of(data: str, weight: str, depth: int = 0) -> DotForm | None:
 
 def pair_form(form: DotForm, target: Target) -> DotForm | None:
     """The form that multiplies two rows at once where ``target`` has an instruction for it."""
-    found = next((pair for pair in PAIRS if (pair.data, pair.weight) == (form.data, form.weight)), None)
+    paired = next((pair for pair in PAIRS if (pair.data, pair.weight) == (form.data, form.weight)), None)
     features = features_of(target)
-    return found if any(dot.form is found and dot.features <= features for dot in CATALOG) else None
+    return paired if any(dot.form is paired and dot.features <= features for dot in CATALOG) else None
 
 
 def multiplied(number: tirx.Expr, weight: tirx.Expr, form: DotForm | None) -> tirx.Expr:
@@ -141,8 +141,8 @@ def _dot(
 ) -> Dot:
     spread = dot_ir.TURNED if form.turned else dot_ir.LANE if name in ("usdot", "sdot") else dot_ir.SPREAD
     text = dot_ir.function_in_halves if halves else dot_ir.function
-    made = partial(text, sum_type=form.sum_ir, body=body, declared=declared, spread=spread)
-    return Dot(name, form, lanes, frozenset(features.split()), made)
+    writer = partial(text, sum_type=form.sum_ir, body=body, declared=declared, spread=spread)
+    return Dot(name, form, lanes, frozenset(features.split()), writer)
 
 
 def _of_bytes(name: str, lanes: int, features: str, body: str, declared: str = "") -> list[Dot]:
@@ -155,14 +155,14 @@ def _of_low_bits(name: str, lanes: int, features: str, body: str, declared: str 
     dots = []
     for form in LOW_BITS:
         if form.data == "int8":
-            made = partial(low_bit_ir.low_bit_function, bits=form.bits, body=body, declared=declared)
-            dots.append(Dot(name, form, lanes, frozenset(features.split()), made))
+            writer = partial(low_bit_ir.low_bit_function, bits=form.bits, body=body, declared=declared)
+            dots.append(Dot(name, form, lanes, frozenset(features.split()), writer))
     return dots
 
 
 def _pairs(name: str, form: DotForm, features: str, types: tuple[str, str]) -> list[Dot]:
-    made = partial(dot_ir.pair_function, sum_ir=form.sum_ir, name=name, types=types)
-    return [Dot(name, form, lanes, frozenset(features.split()), made) for lanes in (4, 8)]
+    writer = partial(dot_ir.pair_function, sum_ir=form.sum_ir, name=name, types=types)
+    return [Dot(name, form, lanes, frozenset(features.split()), writer) for lanes in (4, 8)]
 
 
 def _vpmaddwd(lanes: int, feature: str, intrinsic: str) -> list[Dot]:
@@ -175,13 +175,13 @@ def _of_floats() -> list[Dot]:
     for form in LOW_BITS:
         if form.data == "float32":
             if form.bits == 4:
-                made = partial(
+                writer = partial(
                     low_bit_ir.low_bit_float_function,
                     bits=form.bits,
                     number=low_bit_ir.LOOKED_UP,
                     declared=low_bit_ir.DECLARED_LOOKED_UP,
                 )
-                dots.append(Dot("vpermps", form, 16, frozenset({"avx512f"}), made))
+                dots.append(Dot("vpermps", form, 16, frozenset({"avx512f"}), writer))
             dots.append(
                 Dot("portable", form, 0, frozenset(), partial(low_bit_ir.low_bit_float_function, bits=form.bits))
             )
@@ -337,13 +337,13 @@ def operands_loaded(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """
 
     def loaded(call: Call) -> tirx.Expr:
-        found = SYMBOL.fullmatch(str(call.args[0].value)) if _is_extern(call) else None
-        if found is None or FORMS[found[1]].bits:
+        match = SYMBOL.fullmatch(str(call.args[0].value)) if _is_extern(call) else None
+        if match is None or FORMS[match[1]].bits:
             return call
-        sums, form = tvm.DataType(str(call.ty.dtype)).lanes, FORMS[found[1]]
+        sums, form = tvm.DataType(str(call.ty.dtype)).lanes, FORMS[match[1]]
         *numbers, weights = (pointer.args[0] for pointer in call.args[2:])
         count = sums if form.turned else form.rows * form.rows
-        words = [_bits(each, count // len(numbers)) for each in numbers]
+        words = [_bits(number, count // len(numbers)) for number in numbers]
         read = tirx.Shuffle(words, list(range(count))) if len(words) > 1 else words[0]
         return tirx.call_pure_extern(str(call.ty.dtype), call.args[0], call.args[1], read, _bits(weights, sums))
 
@@ -411,7 +411,7 @@ def definitions(func: tirx.PrimFunc) -> str:
             called.add(str(call.args[0].value))
 
     tvm_ffi.structural_walk(func, (Call, note))
-    found = [match.groups() for match in map(SYMBOL.fullmatch, sorted(called)) if match]
+    called_dots = [match.groups() for match in map(SYMBOL.fullmatch, sorted(called)) if match]
     target = func.attrs.get("target") if func.attrs else None
     features = frozenset[str]() if target is None else frozenset(cpu_features(target))
     rounds = (dot_ir.ROUND_BF16.format(n=n, symbol=f"tune_round_bf16_{n}") for n in ROUNDED)
@@ -422,7 +422,7 @@ def definitions(func: tirx.PrimFunc) -> str:
         texts.append(dot_ir.apart_function(f"tune_apart_{kind}_{lanes}", int(lanes), ir))
     texts += amx_ir.definitions(called)
     texts += low_bit_ir.definitions(called)
-    return "\n".join([*texts, *(_definition(*each, features) for each in found)])
+    return "\n".join([*texts, *(_definition(*groups, features) for groups in called_dots)])
 
 
 @cache

@@ -35,8 +35,8 @@ def hot_loop(assembly: str) -> HotLoop | None:
         assembly: as LLVM and ``assembly_text.py`` write it, of x86-64, AArch64 or RISC-V.
     """
     lines = assembly.splitlines()
-    labels = {found.group(1): at for at, line in enumerate(lines) if (found := LABEL.match(line))}
-    jumps = ((at, found.group(1)) for at, line in enumerate(lines) if (found := JUMP.match(line)))
+    labels = {match.group(1): at for at, line in enumerate(lines) if (match := LABEL.match(line))}
+    jumps = ((at, match.group(1)) for at, line in enumerate(lines) if (match := JUMP.match(line)))
     loops = [(labels[label], at) for at, label in jumps if label in labels and labels[label] < at]
     innermost = [
         (start, end)

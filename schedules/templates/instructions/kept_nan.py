@@ -40,7 +40,7 @@ def nan_kept(code: Code, spelt: bool = False) -> Code:
         if isinstance(node, tirx.BufferStore):
             value = _without_casts(node.value)
             if isinstance(value, Extreme):
-                becomes_integer = any(node.buffer.same_as(each) for each in become_integers)
+                becomes_integer = any(node.buffer.same_as(other) for other in become_integers)
                 if becomes_integer or any(_is_element(side, node) for side in (value.a, value.b)):
                     unchanged.append(value)
             return node
@@ -48,7 +48,7 @@ def nan_kept(code: Code, spelt: bool = False) -> Code:
             if isinstance(node.value, Extreme) and not _is_float(node):
                 unchanged.append(node.value)
             return node
-        if not _is_float(node) or any(node.same_as(each) for each in unchanged):
+        if not _is_float(node) or any(node.same_as(other) for other in unchanged):
             return node
 
         def larger(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:

@@ -132,8 +132,8 @@ WIDENED_ZERO = """
 
 def definitions(called: Iterable[str]) -> list[str]:
     """Texts in LLVM's language for those of the ``called`` functions that widen weights."""
-    found = [match for match in map(WIDENED_SYMBOL.fullmatch, sorted(set(called))) if match]
-    texts = [widened_function(int(match[1]), int(match[2]), bool(match[3])) for match in found]
+    matches = [match for match in map(WIDENED_SYMBOL.fullmatch, sorted(set(called))) if match]
+    texts = [widened_function(int(match[1]), int(match[2]), bool(match[3])) for match in matches]
     return [DECLARED_WIDENED, *texts] if texts else []
 
 

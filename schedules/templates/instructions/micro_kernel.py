@@ -30,8 +30,8 @@ Floats = NDArray[np.float64]
 
 def ports_of(target: Target) -> Ports:
     """The ports of the target's processor; of one that is not in the table nothing is known."""
-    found = processor(target.mcpu)
-    return Ports() if found is None else found.ports
+    entry = processor(target.mcpu)
+    return Ports() if entry is None else entry.ports
 
 
 def product_of(form: DotForm | None, target: Target) -> str:
@@ -79,8 +79,8 @@ def peak_cycles(
     operations = products + loads[1]
     overlap = 1 + ports.window / (steps * operations)
     bounds = (products / rate, loads[0] / ports.loads, operations / ports.width, latency / overlap)
-    found: Floats = np.maximum.reduce(np.broadcast_arrays(*bounds)) * rate / products
-    return found
+    relative: Floats = np.maximum.reduce(np.broadcast_arrays(*bounds)) * rate / products
+    return relative
 
 
 def taps_of_load(width: NDArray[Any], taps: int) -> Floats:
@@ -88,8 +88,8 @@ def taps_of_load(width: NDArray[Any], taps: int) -> Floats:
 
     LLVM unrolls short filters and keeps the pixels that neighbours share: ``width`` + ``taps`` − 1 at stride 1.
     """
-    found: Floats = width * taps / (width + taps - 1)
-    return found
+    uses: Floats = width * taps / (width + taps - 1)
+    return uses
 
 
 @dataclass(frozen=True)

@@ -88,12 +88,12 @@ def rounded_in_bits(func: Code) -> Code:
 
     def rewritten(node: tirx.Sub | tirx.Cast) -> tirx.Expr:
         if isinstance(node, tirx.Sub):
-            found = _read_again(node.a)
-            return node if found is None else found.number(node.b)
-        if (found := _read_again(node)) is not None:
-            return found.number()
-        found = _rounded(node)
-        return node if found is None else found.byte()
+            form = _read_again(node.a)
+            return node if form is None else form.number(node.b)
+        if (form := _read_again(node)) is not None:
+            return form.number()
+        form = _rounded(node)
+        return node if form is None else form.byte()
 
     # Before what is inside: a byte that is read again would be one already.
     mapped: Code = tvm_ffi.structural_map(func, ((tirx.Sub, tirx.Cast), rewritten), order="pre")

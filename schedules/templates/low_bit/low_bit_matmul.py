@@ -102,14 +102,14 @@ def low_bit_matmul(
     g = te.reduce_axis((0, groups), "g")
 
     def summed(m: tirx.Var, n: tirx.Var) -> tirx.Expr:
-        made = part[m, g, n]
+        term = part[m, g, n]
         if whole:
-            made = (made - sums[m, g]).astype("float32")
+            term = (term - sums[m, g]).astype("float32")
         else:
-            made = made if form.sum == "float32" else made.astype("float32")
-            made = made - _zero_point(zero, form, n // lanes, g, n % lanes) * sums[m, g]
-        made = made if factor is None else made * factor[m, g]
-        return te.sum(made * scale[n // lanes, g, n % lanes], axis=g)
+            term = term if form.sum == "float32" else term.astype("float32")
+            term = term - _zero_point(zero, form, n // lanes, g, n % lanes) * sums[m, g]
+        term = term if factor is None else term * factor[m, g]
+        return te.sum(term * scale[n // lanes, g, n % lanes], axis=g)
 
     attrs = {"tune.anchor": OP, "tune.geometry": json.dumps({"dot": form.name, "lanes": lanes, "group": size})}
     return te.compute((rows, panels * lanes), summed, name=ANCHOR, attrs=attrs)

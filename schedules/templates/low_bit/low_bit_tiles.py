@@ -99,12 +99,12 @@ def low_bit_tiles(
         return _bits((byte.astype("float32") - half) * scale[o, group, b])
 
     tiles = te.compute((panels, vectors, together // 2, 2 * lanes), number, name=TILES)
-    each = terms(BF16)
-    k, i = (te.reduce_axis((0, extent), name) for extent, name in ((depth // each, "k"), (each, "i")))
+    step_terms = terms(BF16)
+    k, i = (te.reduce_axis((0, extent), name) for extent, name in ((depth // step_terms, "k"), (step_terms, "i")))
     attrs = {"tune.anchor": OP, "tune.geometry": json.dumps({"dot": form.name, "group": size})}
 
     def product(o: tirx.Var, p: tirx.Var, b: tirx.Var) -> tirx.Expr:
-        place = k * each + i
+        place = k * step_terms + i
         weights = tiles[o, place // together, place % together // 2, 2 * b + place % 2]
         return te.sum(_float(short[p, place]) * _float(weights), axis=[k, i])
 
@@ -210,7 +210,7 @@ class LowBitTilesTemplate(MarkedTemplate):
         panel, vector, *_ = (first(index) for index in store.indices)
         for pair in range(form.depth // 2):
             symbol = WIDENED.format(bits=form.bits, pair=pair, zero="_zero" if zero else "")
-            made = tirx.call_pure_extern(f"uint16x{numbers}", symbol, *operands)
+            widened = tirx.call_pure_extern(f"uint16x{numbers}", symbol, *operands)
             lane = tirx.Ramp(tirx.const(0, "int64"), tirx.const(1, "int64"), numbers)
-            rows.append(tirx.BufferStore(store.buffer, made, [panel, vector, tirx.const(pair, "int64"), lane]))
+            rows.append(tirx.BufferStore(store.buffer, widened, [panel, vector, tirx.const(pair, "int64"), lane]))
         replace_body(sch, block, tirx.SeqStmt(rows))

@@ -67,8 +67,8 @@ def _buffers(sch: s_tir.Schedule, nest: Nest, block: SBlockRV) -> tuple[SBlockRV
         tail = sch.cache_write(block, 0, "global")
     rows = sch.cache_write(block, 0, "global") if pairs else None
     if rows is not None and nest.has_columns:
-        for each in (block, rows):
-            sch.transform_layout(each, ("write", 0), lambda m, n: (n // lanes, m, n % lanes))
+        for stage in (block, rows):
+            sch.transform_layout(stage, ("write", 0), lambda m, n: (n // lanes, m, n % lanes))
     return tail, rows
 
 

@@ -100,10 +100,10 @@ class GaussianProcess(CostModel):
         self._spans = np.where(spans > 0, spans, 1.0)
         self._offset = float(np.mean(scores[kept]))
         inputs, centred = (features[kept] - self._low) / self._spans, scores[kept] - self._offset
-        found = self._mode(inputs[:SEARCH_ROWS], centred[:SEARCH_ROWS])
-        self.hyperparameters_ = found
-        self._scaled = inputs / np.exp(found[:-2])
-        self._signal, self._noise = np.exp(2.0 * found[-2:])
+        mode = self._mode(inputs[:SEARCH_ROWS], centred[:SEARCH_ROWS])
+        self.hyperparameters_ = mode
+        self._scaled = inputs / np.exp(mode[:-2])
+        self._signal, self._noise = np.exp(2.0 * mode[-2:])
         matern, _ = matern52(distances(self._scaled, self._scaled))
         kernel = self._signal * matern + LEVEL_VARIANCE + _diagonal(self._signal, self._noise) * np.eye(len(kept))
         self._factor = np.linalg.cholesky(kernel)
@@ -120,7 +120,7 @@ class GaussianProcess(CostModel):
     def _mode(inputs: Floats, centred: Floats) -> Floats:
         centre, _ = _prior(inputs.shape[1])
         bounds = [(low - 5.0, low + 5.0) for low in centre]
-        found = minimize(
+        optimum = minimize(
             negative_log_posterior,
             centre,
             args=(inputs, centred),
@@ -129,7 +129,7 @@ class GaussianProcess(CostModel):
             bounds=bounds,
             options={"maxiter": STEPS, "maxfun": STEPS + 5},
         )
-        return np.asarray(found.x, dtype=np.float64)
+        return np.asarray(optimum.x, dtype=np.float64)
 
     @single_thread
     def predict(self, features: Floats) -> Prediction:

@@ -18,13 +18,13 @@ def single_thread(function: Callable[Arguments, Returned]) -> Callable[Arguments
     On two busy cores a small Cholesky on two threads takes ten times longer than on one, and every weight that
     xgboost is given 4 ms instead of some µs: the threads wait for each other.
     """
-    found: list[ThreadpoolController] = []
+    controllers: list[ThreadpoolController] = []
 
     @wraps(function)
     def limited(*arguments: Arguments.args, **named: Arguments.kwargs) -> Returned:
-        if not found:  # looking through the loaded libraries costs a millisecond: once, when all of them are loaded
-            found.append(ThreadpoolController())
-        with found[0].limit(limits=1):
+        if not controllers:  # a look through the loaded libraries costs a millisecond: once, when all are loaded
+            controllers.append(ThreadpoolController())
+        with controllers[0].limit(limits=1):
             return function(*arguments, **named)
 
     return limited

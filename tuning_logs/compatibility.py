@@ -57,8 +57,10 @@ def isa_of(mcpu: str) -> str:
     known = processor(mcpu)
     if known is not None:
         return known.isa
-    found = _microarchitecture(mcpu)
-    return "generic" if found is None else best_levels(found.family.name, frozenset(found.features))[0]
+    architecture = _microarchitecture(mcpu)
+    if architecture is None:
+        return "generic"
+    return best_levels(architecture.family.name, frozenset(architecture.features))[0]
 
 
 def _microarchitecture(mcpu: str) -> archspec.cpu.Microarchitecture | None:

@@ -79,9 +79,9 @@ class Database:
         wanted = self._journal_mode
         if wanted is None or self.outside_transaction("PRAGMA journal_mode", answers=True) == wanted:
             return
-        found = self.outside_transaction(f"PRAGMA journal_mode={wanted}", answers=True)
-        if found != wanted:
-            LOG.warning("%s keeps journal mode %s instead of %s: fewer can use it at once", self.where, found, wanted)
+        mode = self.outside_transaction(f"PRAGMA journal_mode={wanted}", answers=True)
+        if mode != wanted:
+            LOG.warning("%s keeps journal mode %s instead of %s: fewer can use it at once", self.where, mode, wanted)
 
     def check_unchanged(self) -> None:
         """Check that nobody wrote to a file that is read without locks.
@@ -171,9 +171,9 @@ class Database:
 def _state(path: Path) -> tuple[int, ...]:
     """What changes when a process writes to the SQLite file at ``path``."""
     files = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-journal")]
-    found = [file.stat() if file.exists() else None for file in files]
+    statuses = [file.stat() if file.exists() else None for file in files]
     return tuple(
-        value for status in found if status and status.st_size for value in (status.st_size, status.st_mtime_ns)
+        value for status in statuses if status and status.st_size for value in (status.st_size, status.st_mtime_ns)
     )
 
 

@@ -262,10 +262,10 @@ def _parsed(line: bytes) -> Entry:
         raise LogError("not an object with kind, body and digest")
     body = data["body"]
     try:
-        found = content_hash(body).hex()
+        computed = content_hash(body).hex()
     except ValueError as error:
         raise LogError(f"body cannot be hashed: {error}") from error
-    if found != data["digest"]:
+    if computed != data["digest"]:
         raise LogError("checksum does not match: the line was changed")
     return _entry(data["kind"], body)
 
@@ -284,7 +284,7 @@ def _entry(kind: object, body: Any) -> Entry:
                 raise LogError(str(error)) from error
         case "workload", {"task": str(task), "program": str(program)}:
             return Workload(task, program)
-        case "header", {"format": int(found)}:
-            return _Header(found)
+        case "header", {"format": int(version)}:
+            return _Header(version)
         case _:
             raise LogError(f"unknown kind {ascii(kind)[:40]}, or not what this kind holds")

@@ -63,14 +63,14 @@ def _distance(key: RecordKey, other: RecordKey) -> int:
 
 def _differences(key: RecordKey, other: RecordKey, targets: Mapping[str, Target]) -> list[str]:
     """Words per differing field; a target is taken apart into its own fields where both are described."""
-    found = []
+    differences = []
     if key.target != other.target:
-        found += _target_differences(key.target, other.target, targets)
+        differences += _target_differences(key.target, other.target, targets)
     for name in ("space", "tvm"):
         here, there = getattr(key, name), getattr(other, name)
         if here != there:
-            found.append(f"{name} differs: {there} there, {here} here")
-    return found
+            differences.append(f"{name} differs: {there} there, {here} here")
+    return differences
 
 
 def _target_differences(here: str, there: str, targets: Mapping[str, Target]) -> list[str]:

@@ -114,11 +114,11 @@ def _found_schema(connection: Connection, where: str) -> int:
                 "give another --log"
             )
         return 0
-    found = str(connection.execute(select(func.max(VERSION.c.version_num))).scalar())
-    if found.isdigit() and int(found) <= int(HEAD):
-        return int(found)
+    schema = str(connection.execute(select(func.max(VERSION.c.version_num))).scalar())
+    if schema.isdigit() and int(schema) <= int(HEAD):
+        return int(schema)
     raise LogError(
-        f"the tuning log {where} has schema {found}, this version knows up to {HEAD}; "
+        f"the tuning log {where} has schema {schema}, this version knows up to {HEAD}; "
         "upgrade with 'pip install --upgrade tune-compiler', or give another --log"
     )
 
@@ -145,13 +145,13 @@ def _upgrade(connection: Connection, where: str) -> None:
     """Make the tables of an empty database, or bring an older log's to the newest schema."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-    found = _found_schema(connection, where)  # read again: another process may have come first
-    if not found:
+    schema = _found_schema(connection, where)  # read again: another process may have come first
+    if not schema:
         VERSION.create(connection)
         METADATA.create_all(connection)
         connection.execute(VERSION.insert(), {"version_num": HEAD})
         return
-    for step in UPGRADES[found - 1 :]:
+    for step in UPGRADES[schema - 1 :]:
         step(connection)
     connection.execute(VERSION.update(), {"version_num": HEAD})
 
@@ -289,8 +289,11 @@ class TuningLog:
         keys: dict[int, RecordKey | None] = {}
         for row in self._walk(query, order, PAGE):
             if row.key_id not in keys:
-                found = self.rows(select(KEYS))
-                keys = {each.id: RecordKey(each.task, each.target, each.space, each.tvm) for each in found}
+                key_rows = self.rows(select(KEYS))
+                keys = {
+                    key_row.id: RecordKey(key_row.task, key_row.target, key_row.space, key_row.tvm)
+                    for key_row in key_rows
+                }
             yield row, keys.setdefault(row.key_id, None)
 
     def _walk(self, query: Select[Any], order: Sequence[Column[Any]], size: int) -> Iterator[Row[Any]]:

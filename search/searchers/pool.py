@@ -91,13 +91,13 @@ class Pool:
             places = np.flatnonzero(self._open)
             chosen: NDArray[np.int64] = self._rng.choice(places, size=min(count, len(places)), replace=False)
             return np.asarray(self.space.rows[chosen])
-        found = self.none()
+        drawn = self.none()
         for _ in range(ROUNDS):
             rows = self._rng.integers(self._lengths, size=(count, len(self._lengths))).astype(np.int32)
-            found = self._distinct(np.concatenate([found, rows[self.untried(rows)]]))
-            if len(found) >= count:
+            drawn = self._distinct(np.concatenate([drawn, rows[self.untried(rows)]]))
+            if len(drawn) >= count:
                 break
-        return found[:count]
+        return drawn[:count]
 
     def spread(self, count: int) -> Rows:
         """Up to ``count`` untried rows that cover the space: no row is far from all of them.

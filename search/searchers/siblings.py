@@ -51,9 +51,9 @@ def sibling_rows(space: Space, siblings: Siblings) -> list[SiblingRows]:
     Of more than ``MOST_ROWS`` results the best half and the newest rest are kept.
     """
     columns = space.feature_names
-    found: list[SiblingRows] = []
+    kept: list[SiblingRows] = []
     for other, results in siblings:
-        if len(found) >= MOST_TASKS or other.feature_names != columns:
+        if len(kept) >= MOST_TASKS or other.feature_names != columns:
             continue
         rows, scores = [], []
         for config, measurement in _kept([result for result in results if result[0].space == other.identity]):
@@ -63,8 +63,8 @@ def sibling_rows(space: Space, siblings: Siblings) -> list[SiblingRows]:
                 continue
             scores.append(-math.log(measurement.latency_s) if measurement.ok else math.nan)
         if rows:
-            found.append(SiblingRows(other.row_features(np.stack(rows)), np.array(scores), other.extents))
-    return found
+            kept.append(SiblingRows(other.row_features(np.stack(rows)), np.array(scores), other.extents))
+    return kept
 
 
 def _kept(results: list[Result]) -> list[Result]:

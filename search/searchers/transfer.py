@@ -18,14 +18,14 @@ def transferred(space: Space, configs: Iterable[Config], most: int) -> list[Conf
     threads may, takes its first choice. Where those choices do not go together, the valid config with the fewest steps
     in between stands in; a space too large to list then gives none.
     """
-    found: dict[Config, None] = {}
+    chosen: dict[Config, None] = {}
     for config in configs:
-        if len(found) >= most:
+        if len(chosen) >= most:
             break
         near = _nearest(space, config)
         if near is not None:
-            found.setdefault(near)
-    return list(found)
+            chosen.setdefault(near)
+    return list(chosen)
 
 
 def _nearest(space: Space, config: Config) -> Config | None:

@@ -52,10 +52,10 @@ def declared(group: str) -> Mapping[str, str]:
     """
     import tomllib  # few sessions need it
 
-    found: dict[str, str] = {}
+    entry_points: dict[str, str] = {}
     for project in sorted(Path(__file__).parent.glob("contrib/*/pyproject.toml")):
-        found |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"].get(group, {})
-    return found
+        entry_points |= tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"].get(group, {})
+    return entry_points
 
 
 @cache
@@ -75,15 +75,15 @@ def contribution(name: str, what: str, error: type[AutotuneError] = InstallError
     Raises:
         AutotuneError: ``error``, with the extra to install.
     """
-    found = contributed(name)
-    if found is None:
+    entry = contributed(name)
+    if entry is None:
         raise error(f"{what} needs an extra that is not installed; run: {install(name)}")
-    return found
+    return entry
 
 
 def framework_of(model: object) -> str | None:
     """Return the entry point that writes ``model`` as an ONNX file; None if its class is of no known package."""
-    packages = [each.__module__.partition(".")[0] for each in type(model).__mro__]
+    packages = [cls.__module__.partition(".")[0] for cls in type(model).__mro__]
     return next((FRAMEWORKS[package] for package in packages if package in FRAMEWORKS), None)
 
 

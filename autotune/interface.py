@@ -79,17 +79,17 @@ class Interface:
 
     def axes(self, symbol: str) -> dict[str, list[int]]:
         """Input → its axes of that size."""
-        found = {s.name: [axis for axis, size in enumerate(s.shape) if size == symbol] for s in self.inputs}
-        return {name: axes for name, axes in found.items() if axes}
+        by_input = {s.name: [axis for axis, size in enumerate(s.shape) if size == symbol] for s in self.inputs}
+        return {name: axes for name, axes in by_input.items() if axes}
 
     def sizes(self, shapes: Shapes) -> dict[str, int] | None:
         """Symbol → its size in ``shapes``; None if they do not fit the model."""
         sizes: dict[str, int] = {}
         for spec in self.inputs:
-            given = shapes.get(spec.name)
-            if given is None or len(given) != len(spec.shape):
+            shape = shapes.get(spec.name)
+            if shape is None or len(shape) != len(spec.shape):
                 return None
-            for want, got in zip(spec.shape, given, strict=True):
+            for want, got in zip(spec.shape, shape, strict=True):
                 if isinstance(want, str):
                     if sizes.setdefault(want, got) != got:
                         return None

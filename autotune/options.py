@@ -128,9 +128,9 @@ class Generation:
 
     def __post_init__(self) -> None:
         numbers = {"positions": (self.positions,), "prompts": self.prompts, "sequences": self.sequences}
-        for name, given in numbers.items():
-            if any(number < 1 for number in given):
-                raise UsageError(f"{name} are {given}; each must be 1 or more")
+        for name, values in numbers.items():
+            if any(number < 1 for number in values):
+                raise UsageError(f"{name} are {values}; each must be 1 or more")
         if not self.sequences:
             raise UsageError("no number of sequences is given; give 1 for one sequence at a time")
 
@@ -268,9 +268,9 @@ class Options:
             )
 
     def _check_conflicts(self) -> None:
-        given = {name: typed for name, is_given in GIVEN.items() if (typed := is_given(self))}
+        flags = {name: typed for name, is_given in GIVEN.items() if (typed := is_given(self))}
         for names, others, why in CONFLICTS:
-            pairs = [(given[one], given[other]) for one in names for other in others if {one, other} <= given.keys()]
+            pairs = [(flags[one], flags[other]) for one in names for other in others if {one, other} <= flags.keys()]
             if pairs:
                 raise UsageError(f"{pairs[0][0]} does not go with {pairs[0][1]}: {why}; leave one out")
 

@@ -125,18 +125,18 @@ class Simulated:
         return max(end for _, end in simulate(self.truth, placement))
 
     def seconds(self, candidates: Sequence[Candidate[Placement]]) -> list[float]:
-        truth = [self.true_s(each.made) for each in candidates]
+        truth = [self.true_s(each.executable) for each in candidates]
         measured = list(map(self._measured, truth))
         self.began_s = truth[measured.index(min(measured))]
         return measured
 
     def ratios(self, one: Candidate[Placement], other: Candidate[Placement]) -> Sequence[float]:
-        seconds = [self.true_s(each.made) for each in (one, other)]
+        seconds = [self.true_s(each.executable) for each in (one, other)]
         rounds = [[self._measured(each) for each in seconds] for _ in range(DUEL_RUNS)]
         return interval([before / after for before, after in rounds])
 
     def taken(self, candidate: Candidate[Placement], _number: int) -> dict[str, float]:
-        found = foreseen(self.truth, candidate.made)
+        found = foreseen(self.truth, candidate.executable)
         engines = {way: lane.name for way, lane in copy_lanes(self.truth.lanes).items()}
         subgraphs = {str(s): self._measured(seconds) for s, seconds in found.subgraphs.items()}
         return subgraphs | {engines[way]: self._measured(seconds) for way, seconds in found.links.items()}
@@ -182,7 +182,7 @@ class Running:
             for each, candidate in order:
                 time.sleep(QUIET_S)
                 began = time.perf_counter()
-                candidate.made.machine.run([self.graph.x])
+                candidate.executable.machine.run([self.graph.x])
                 each.append(time.perf_counter() - began)
             order.reverse()
         return [each[WARM_RUNS:] for each in times]
@@ -201,7 +201,7 @@ class Running:
         return [a / b for a, b in zip(*self._in_turn([one, other], rounds), strict=True)]
 
     def taken(self, candidate: Candidate[Placed], _number: int) -> dict[str, float]:
-        placed = candidate.made
+        placed = candidate.executable
         runs = [placed.machine.timeline([self.graph.x]) for _ in range(WARM_RUNS + RACE_RUNS)][WARM_RUNS:]
         return occupied_s(runs, placed.steps.lanes)
 
@@ -228,7 +228,7 @@ def simulated(number: int, share: float) -> Iterator[Row]:
         truth, optimum_s = found
         rng = np.random.default_rng([2, number, int(1e3 * share), column])
         source = Simulated(wrong(truth, rng, share), truth, rng, noise)
-        last = source.true_s(fastest(source).candidate.made)
+        last = source.true_s(fastest(source).candidate.executable)
         gaps = {"before": source.began_s / optimum_s - 1.0, "after": last / optimum_s - 1.0}
         yield {"where": "simulated", "number": number, "off": share, "noise": noise, **gaps}
 

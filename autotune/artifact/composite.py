@@ -214,14 +214,14 @@ def _check_values(composite: Composite) -> None:
     Raises:
         ArtifactError: if one is not.
     """
-    made = {spec.name for spec in composite.interface.inputs}
+    available = {spec.name for spec in composite.interface.inputs}
     for part in composite.parts:
-        missing = next((spec.name for spec in part.inputs if spec.name not in made), None)
+        missing = next((spec.name for spec in part.inputs if spec.name not in available), None)
         if missing is not None:
             raise ArtifactError(f"{part.path} reads {missing!r}, which nothing before it makes; build it again")
-        made.update(spec.name for spec in part.outputs)
+        available.update(spec.name for spec in part.outputs)
     for spec in composite.interface.outputs:
-        if spec.name not in made:
+        if spec.name not in available:
             raise ArtifactError(f"nothing in {composite.path} makes its output {spec.name!r}; build the artifact again")
 
 

@@ -142,7 +142,7 @@ class Artifact:
         """
         part = read_artifact(self.device_parts[name])
         built = () if self.source is None else self.source.manifest["parts"]
-        if any(each["path"] == part.path.name and each["identity"] != part.identity for each in built):
+        if any(entry["path"] == part.path.name and entry["identity"] != part.identity for entry in built):
             raise ArtifactError(f"{self.path} was replaced since it was opened; call session.reload()")
         return part
 

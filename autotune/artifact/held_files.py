@@ -70,12 +70,12 @@ def read_whole(path: Path, read: Callable[[Path], T]) -> T:
         except OSError:
             return read(path)  # which says what is wrong with it
         try:
-            made = read(path)
+            result = read(path)
         except (ArtifactError, ModelError, OSError):  # files of two artifacts, or some that have gone
             if folder.is_there():
                 raise
         else:
             if folder.is_there():
-                return made
+                return result
         time.sleep(PAUSE_S)
     raise ArtifactError(f"{path} is replaced all the time, for {PATIENCE_S:g} s by now; open it when that has ended")

@@ -56,13 +56,13 @@ def make_plan(
     missing: list[Task] = []
     for task in tasks:
         space = spaces[task.key]
-        found = [
+        records = [
             record
             for record in (_best(log, record_key(task, s, target), s, most_loss) for s in (space, UNTUNED))
             if record
         ]
-        if found:
-            record = min(found, key=lambda record: record.measurement.latency_s)
+        if records:
+            record = min(records, key=lambda record: record.measurement.latency_s)
             choices.append(Choice(task.key, record.config, record.measurement.latency_s))
             continue
         if space.knobs:

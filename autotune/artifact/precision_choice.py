@@ -79,11 +79,11 @@ class PrecisionChoice:
 
     def errors(self) -> dict[str, float]:
         """Key of a task → largest error of a product that it computes, where those were measured."""
-        found: dict[str, float] = {}
+        errors: dict[str, float] = {}
         for product in self.products:
             if product.error is not None:
-                found[product.kernel] = max(product.error, found.get(product.kernel, 0.0))
-        return found
+                errors[product.kernel] = max(product.error, errors.get(product.kernel, 0.0))
+        return errors
 
 
 def precision_of(task: Task) -> str:

@@ -130,11 +130,11 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None, m
     groups: list[tuple[str, list[int]]] = []
     begin = stage = 0
     # What comes before a cut operator in the order of the nodes needs nothing of it, nor of what comes after.
-    for end, halves in (*((min(place[n] for n in each.produced[0]), each) for each in splits), (len(nodes), None)):
+    for end, halves in (*((min(place[n] for n in split.produced[0]), split) for split in splits), (len(nodes), None)):
         groups += coarse(partition(_within(edges, begin, end)).phases, work[begin:end], sum(work), begin, stage)
         stage = 1 + max((int(name.partition(".")[0]) for name, _ in groups), default=-1)
         if halves is not None:
-            groups += [(f"{stage}.{n}", sorted(place[name] for name in made)) for n, made in enumerate(halves.produced)]
+            groups += [(f"{stage}.{n}", sorted(place[name] for name in half)) for n, half in enumerate(halves.produced)]
             stage, begin = stage + 1, place[halves.value] + 1
     sizes = _weight_bytes(model)
     if memory_bytes and sum(sizes) > memory_bytes:
@@ -142,7 +142,7 @@ def cut_branches(model: ModelProto, share: Share = lambda _node, _scope: None, m
         cut = (in_pieces(members, name, edges, sizes.__getitem__, piece) for name, members in groups)
         groups = [(part.name, list(part.nodes)) for parts in cut for part in parts]
     parts = (Branch(name, cutter.part([nodes[index] for index in members])) for name, members in groups)
-    return Branches(tuple(parts), {each.value: each.parts for each in splits})
+    return Branches(tuple(parts), {split.value: split.parts for split in splits})
 
 
 def _work(model: ModelProto) -> list[float]:
@@ -181,16 +181,16 @@ def worth_cutting(cores: Roofline | None, devices: Sequence[Roofline], link: Lin
 
     def share(node: NodeProto, scope: Scope) -> float | None:
         work = multiply_adds(node, scope)
-        if work < LEAST_OPERATOR * sum(multiply_adds(each, scope) for each in scope.graph.node):
+        if work < LEAST_OPERATOR * sum(multiply_adds(other, scope) for other in scope.graph.node):
             return None
-        read, made = (4 * math.prod(scope.shapes[name]) for name in (node.input[0], node.output[0]))
-        moved = read + made + 4 * math.prod(scope.shapes[node.input[1]])
+        read, written = (4 * math.prod(scope.shapes[name]) for name in (node.input[0], node.output[0]))
+        moved = read + written + 4 * math.prod(scope.shapes[node.input[1]])
         bounds = [roofline.bound_s(int(2 * work), moved) for roofline in lanes]
 
         def together(one: int, other: int) -> tuple[float, float]:
             own = bounds[other] / (bounds[one] + bounds[other])
             legs = 1 if cores is not None and one == 0 else 2
-            copies = link.seconds(read) + link.seconds(int((1.0 - own) * made))
+            copies = link.seconds(read) + link.seconds(int((1.0 - own) * written))
             return own * bounds[one] + legs * copies, own
 
         seconds, own = min((together(*pair) for pair in combinations(range(len(lanes)), 2)), default=(math.inf, 0.0))
@@ -218,13 +218,13 @@ def coarse(
         stage: of the first subgraph, for its name.
     """
     total = total or sum(work) or 1.0
-    found: list[tuple[str, list[int]]] = []
+    subgraphs: list[tuple[str, list[int]]] = []
     straight: list[int] = []
 
     def close() -> None:
         nonlocal stage
         if straight:
-            found.append((str(stage), sorted(straight)))
+            subgraphs.append((str(stage), sorted(straight)))
             straight.clear()
             stage += 1
 
@@ -238,26 +238,26 @@ def coarse(
         small = [node for branch, size in zip(branches, sizes, strict=True) if size < LEAST_SHARE for node in branch]
         kept = [branch for branch, size in zip(branches, sizes, strict=True) if size >= LEAST_SHARE]
         kept += [small] if small else []
-        found += [(f"{stage}.{number}", sorted(branch)) for number, branch in enumerate(kept)]
+        subgraphs += [(f"{stage}.{number}", sorted(branch)) for number, branch in enumerate(kept)]
         stage += 1
     close()
-    return [(name, [first + node for node in own]) for name, own in found]
+    return [(name, [first + node for node in own]) for name, own in subgraphs]
 
 
 def multiply_adds(node: NodeProto, scope: Scope) -> float:
     """About how much arithmetic a node is: multiply-adds of products, elements of everything else."""
     shapes = [scope.shapes.get(name) for name in node.input]
-    made = sum(math.prod(scope.shapes[name]) for name in node.output if name in scope.shapes)
+    elements = sum(math.prod(scope.shapes[name]) for name in node.output if name in scope.shapes)
     weight = shapes[1] if len(shapes) > 1 and shapes[1] is not None else ()
     first = shapes[0] if shapes and shapes[0] is not None else ()
     if node.op_type == "Conv" and weight:
-        return float(made * math.prod(weight[1:]))
+        return float(elements * math.prod(weight[1:]))
     if node.op_type == "ConvTranspose" and weight:
         return float(math.prod(first) * math.prod(weight[1:]))
     if node.op_type in ("MatMul", "Gemm") and first and weight:
-        return float(math.prod(first) * weight[-1] if node.op_type == "MatMul" else made * min(weight))
+        return float(math.prod(first) * weight[-1] if node.op_type == "MatMul" else elements * min(weight))
     place = RECURRENT.get(node.op_type, len(shapes))
     if place < len(shapes) and (recurrence := shapes[place]) is not None and len(first) == 3:
         hidden, rows = sorted(recurrence[1:])  # in bytes it lies transposed
         return float(first[0] * first[1] * rows * (first[2] + hidden))
-    return float(made)
+    return float(elements)

@@ -96,7 +96,7 @@ def _placed(request: BuildRequest, folder: Path) -> Iterator[Built]:
 
 def _written(request: BuildRequest, groups: CoreGroups, best: Fastest[Steps], folder: Path) -> Built:
     """The artifact of a placement, in ``folder``."""
-    placed, steps, plans = best.candidate.placed, best.candidate.made, groups.plans
+    placed, steps, plans = best.candidate.placed, best.candidate.executable, groups.plans
     assert placed is not None
     whole = request.target.threads
     choices = {threads: plan.choices for threads, plan in plans.items() if threads != whole}

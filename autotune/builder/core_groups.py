@@ -132,7 +132,9 @@ class CoreGroups:
         names = [_hashed(f"{self._text(candidates)}\n{number}") for number in range(len(candidates))]
         if self.cache.frozen:
             return self.cache.recorded("model", names, "timings of the whole model on these lanes") or []
-        return self.cache.keep("model", names, self._profiler.end_to_end([each.made for each in candidates]))
+        return self.cache.keep(
+            "model", names, self._profiler.end_to_end([candidate.executable for candidate in candidates])
+        )
 
     def ratios(self, one: Candidate[Steps], other: Candidate[Steps]) -> list[float]:
         """Implement ``Source.ratios``: measured and recorded, as ``seconds``."""
@@ -140,25 +142,25 @@ class CoreGroups:
         names = [_hashed(f"{text}\nratio {number}") for number in range(3)]
         if self.cache.frozen:
             return self.cache.recorded("ratio", names, "comparisons of a placement with one lane") or []
-        return self.cache.keep("ratio", names, self._profiler.ratios(one.made, other.made))
+        return self.cache.keep("ratio", names, self._profiler.ratios(one.executable, other.executable))
 
     def taken(self, candidate: Candidate[Steps], number: int) -> dict[str, float]:
         """Implement ``Source.taken``: measured and recorded, as ``seconds``."""
         text = f"{self._text([candidate])}\n{number}"
-        parts = [group.name for group in candidate.made.groups]
+        parts = [group.name for group in candidate.executable.groups]
         names = [_hashed(f"{text}\n{part}") for part in parts]
         if self.cache.frozen:
             seconds = self.cache.recorded("place", names, "timings of subgraphs in their places") or []
         else:
-            taken = self._profiler.taken(candidate.made)
+            taken = self._profiler.taken(candidate.executable)
             seconds = self.cache.keep("place", names, [taken[part] for part in parts])
         return dict(zip(parts, seconds, strict=True))
 
     def _text(self, candidates: Sequence[Candidate[Steps]]) -> str:
         """Kernels, lanes and calls: what a timing of ``candidates`` depends on."""
         kernels = "\n".join(plan.digest for plan in self.plans.values())
-        made = [candidate.made for candidate in candidates]
-        return f"{kernels}\n{[(s.lanes, s.groups, [call.symbol for call in s.calls]) for s in made]!r}"
+        steps = [candidate.executable for candidate in candidates]
+        return f"{kernels}\n{[(s.lanes, s.groups, [call.symbol for call in s.calls]) for s in steps]!r}"
 
     def problem(self, cut: Partition) -> Problem:
         """What it costs to run each subgraph of ``cut`` on each lane, from the log or else measured.
@@ -203,9 +205,9 @@ class CoreGroups:
         latency = self.cache.recorded("latency", names, "prices of crossing between lanes")
         per_byte = self.cache.recorded("byte", names, "prices of crossing between lanes")
         if latency is None or per_byte is None:
-            found = self._profiler.transfer(some)
-            latency = self.cache.keep("latency", names, [found.latency_s])
-            per_byte = self.cache.keep("byte", names, [found.s_per_byte])
+            transfer = self._profiler.transfer(some)
+            latency = self.cache.keep("latency", names, [transfer.latency_s])
+            per_byte = self.cache.keep("byte", names, [transfer.s_per_byte])
         return Transfer(latency[0], per_byte[0])
 
     def _runnable(self, subgraphs: Sequence[Subgraph], threads: int) -> list[Subgraph]:

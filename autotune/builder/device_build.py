@@ -81,16 +81,16 @@ def build_for_device(request: BuildRequest) -> BuildResult:
         VerificationError: if outputs differ from the reference; ``request.out`` is left as it was.
     """
     with scratch_beside(request.out) as folder:
-        made, chosen = _write(folder, request)
+        built, chosen = _write(folder, request)
         for symbol, item in chosen.items():
             if item.local_bytes:
                 logger.warning("%s uses %d bytes of local memory in every config tried", symbol, item.local_bytes)
-        result = BuildResult(made.plan, None, {}, reason=NOT_RUN)
+        result = BuildResult(built.plan, None, {}, reason=NOT_RUN)
         if request.options.device:
-            passed = request.first_that_passes([made])
+            passed = request.first_that_passes([built])
             assert passed is not None
-            result = BuildResult(made.plan, passed.verdict, {}, passed.verify_s)
-        install(made.path, request.out)
+            result = BuildResult(built.plan, passed.verdict, {}, passed.verify_s)
+        install(built.path, request.out)
     return result
 
 

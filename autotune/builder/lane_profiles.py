@@ -184,7 +184,7 @@ def _alternating(calls: int, lanes: int) -> tuple[Group, ...]:
 
 def _bytes_between(writer: Sequence[Operand], reader: Sequence[Operand]) -> int:
     """Bytes that one call writes and the next reads."""
-    made = writer[-1]
-    if all((operand.place, operand.index) != (made.place, made.index) for operand in reader[:-1]):
+    output = writer[-1]
+    if all((operand.place, operand.index) != (output.place, output.index) for operand in reader[:-1]):
         return 0
-    return int(np.prod(made.shape)) * np.dtype(made.dtype).itemsize
+    return int(np.prod(output.shape)) * np.dtype(output.dtype).itemsize

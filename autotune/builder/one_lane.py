@@ -131,7 +131,7 @@ def _guesses(plan: Plan) -> set[str]:
 
 def _untuned(plan: Plan, tasks: AbstractSet[str]) -> Plan:
     """``plan`` with ``tasks`` built untuned."""
-    choices = (replace(each, config=BASELINE) if each.task in tasks else each for each in plan.choices)
+    choices = (replace(choice, config=BASELINE) if choice.task in tasks else choice for choice in plan.choices)
     return replace(plan, choices=tuple(choices))
 
 

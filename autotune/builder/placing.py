@@ -95,7 +95,7 @@ class PlacedModel:
         used = {lane.threads for lane in lanes}
         ordered = ((self.subgraphs[s], lanes[s].name, self.spans[s]) for s in self.placement.order)
         placed = tuple(Placed(part.name, lane, part.nodes, *span) for part, lane, span in ordered if part.nodes)
-        everything = tuple(sorted((*placed, *self.copies), key=lambda each: each.begin_s)) if self.copies else placed
+        everything = tuple(sorted((*placed, *self.copies), key=lambda item: item.begin_s)) if self.copies else placed
         others = tuple((count, choices[count]) for count in sorted(used & set(choices)))
         return LanePlan(text, others, everything, devices=self.devices)
 
@@ -106,12 +106,12 @@ class Candidate(Generic[M]):
 
     Attributes:
         name: for people.
-        made: what runs it.
+        executable: what runs it.
         placed: where its subgraphs run; None for one lane.
     """
 
     name: str
-    made: M
+    executable: M
     placed: PlacedModel | None = None
 
 
@@ -182,7 +182,8 @@ def fastest(source: Source[M]) -> Fastest[M]:
     settled = source.settled(placements_of(source.cuts()))
     placements = [placed for placed in settled if placed.uses_several_lanes or not one_lane]
     placed = [
-        Candidate(f"placed, {number}", source.make(number, each), each) for number, each in enumerate(placements, 1)
+        Candidate(f"placed, {number}", source.make(number, placed_model), placed_model)
+        for number, placed_model in enumerate(placements, 1)
     ]
     candidates = [*one_lane, *placed]
     if not candidates:
@@ -196,8 +197,8 @@ def fastest(source: Source[M]) -> Fastest[M]:
         every += [best] if best[0] not in candidates else []
     ms = {candidate.name: 1e3 * value for candidate, value in every}
     logger.info("milliseconds: %s", ", ".join(f"{name} {value:.3g}" for name, value in ms.items()))
-    for each in placements:
-        logger.debug("%d subgraphs: predicted %.3g ms", len(each.subgraphs), 1e3 * each.predicted_s)
+    for placement in placements:
+        logger.debug("%d subgraphs: predicted %.3g ms", len(placement.subgraphs), 1e3 * placement.predicted_s)
     if alone is None:
         return Fastest(best[0], best[1], None, ms)
     gain = _gain_over_one_lane(source, alone, best)
@@ -253,9 +254,9 @@ class _Correction(Generic[M]):
 
     def run(self) -> tuple[Candidate[M], float]:
         """What it ends at, and its seconds."""
-        found = self._settled()
-        if found is not self._best[0]:
-            self._keep_if_faster(found)
+        settled = self._settled()
+        if settled is not self._best[0]:
+            self._keep_if_faster(settled)
         left = 1 + MOST_MEASURED - len(self._made)
         kept = self._best[0].placed
         assert kept is not None
@@ -290,11 +291,11 @@ class _Correction(Generic[M]):
     def _may_be(self, placement: Placement) -> bool:
         return self._alone or len(set(placement.lanes)) > 1
 
-    def _keep_if_faster(self, found: Candidate[M]) -> None:
-        low, middle, high = self._source.ratios(self._best[0], found)
-        logger.info("%s: %.3f times as fast as before (%.3f to %.3f)", found.name, middle, low, high)
+    def _keep_if_faster(self, candidate: Candidate[M]) -> None:
+        low, middle, high = self._source.ratios(self._best[0], candidate)
+        logger.info("%s: %.3f times as fast as before (%.3f to %.3f)", candidate.name, middle, low, high)
         if low >= 1.0:
-            self._best = found, self._best[1] / middle
+            self._best = candidate, self._best[1] / middle
 
     def _is_worth_it(self, placement: Placement) -> bool:
         """Whether ``placement`` is faster than the best, and then it is the best."""
@@ -311,8 +312,8 @@ class _Correction(Generic[M]):
         if way not in self._made:
             problem, number = self._costs.problem, len(self._made)
             changed = replace(self._placed, problem=problem, placement=placement, spans=simulate(problem, placement))
-            made = self._source.make(self._number + number - 1, changed)
-            self._made[way] = Candidate(f"{self._name}, corrected {number}", made, changed)
+            built = self._source.make(self._number + number - 1, changed)
+            self._made[way] = Candidate(f"{self._name}, corrected {number}", built, changed)
         return self._made[way]
 
     def _learn(self, candidate: Candidate[M]) -> None:
@@ -330,10 +331,10 @@ class _Correction(Generic[M]):
 
 def placements_of(cuts: Iterable[tuple[tuple[Subgraph, ...], Problem]]) -> list[PlacedModel]:
     """The best known placement and greedy-correction's of every cut, each once."""
-    found: dict[tuple[object, ...], PlacedModel] = {}
+    models: dict[tuple[object, ...], PlacedModel] = {}
     for subgraphs, problem in cuts:
         for placement in (best_known(problem), correction(problem)):
             key = tuple((subgraphs[s], placement.lanes[s]) for s in placement.order)
-            if key not in found:
-                found[key] = PlacedModel(subgraphs, problem, placement, simulate(problem, placement))
-    return list(found.values())
+            if key not in models:
+                models[key] = PlacedModel(subgraphs, problem, placement, simulate(problem, placement))
+    return list(models.values())

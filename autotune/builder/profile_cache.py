@@ -42,13 +42,13 @@ class ProfileCache:
         """
         space = Space(f"lane-{what}", 1, ())
         keys = [self._key(space, name) for name in names]
-        found = [record for key in keys if (record := self.log.best(key, space)) is not None]
-        if len(found) == len(names):
-            return [record.measurement.latency_s for record in found]
+        records = [record for key in keys if (record := self.log.best(key, space)) is not None]
+        if len(records) == len(names):
+            return [record.measurement.latency_s for record in records]
         if self.frozen:
             raise MissingRecordError(
-                f"the log lacks {len(names) - len(found)} of {len(names)} {subject}; tune with the same --lanes first, "
-                "or build with --lanes cpu"
+                f"the log lacks {len(names) - len(records)} of {len(names)} {subject}; "
+                "tune with the same --lanes first, or build with --lanes cpu"
             )
         return None
 

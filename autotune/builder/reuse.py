@@ -69,14 +69,14 @@ class Reuse:
 
     def siblings(self, nearness: Nearness) -> Siblings:
         """The neighbours' results with their spaces, nearest first."""
-        found = []
+        siblings = []
         for neighbour in nearness.used:
             known = self._space(neighbour)
             if known is not None:
                 space, valid = known
                 results = ((record.config, record.measurement) for record in neighbour.records)
-                found.append((space, tuple(result for result in results if result[0] in valid)))
-        return tuple(found)
+                siblings.append((space, tuple(result for result in results if result[0] in valid)))
+        return tuple(siblings)
 
     def _space(self, neighbour: Neighbour) -> tuple[Space, frozenset[Config]] | None:
         key = neighbour.key

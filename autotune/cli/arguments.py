@@ -32,12 +32,12 @@ def taking(request: type[Request], *names: str) -> Callable[[Callable[[Request],
     """
 
     def decorate(command: Callable[[Request], Reply]) -> Callable[..., Reply]:
-        def called(**given: Any) -> Reply:
-            return command(request(**given))
+        def called(**fields: Any) -> Reply:
+            return command(request(**fields))
 
         functools.update_wrapper(called, command)
         signature = inspect.signature(request, eval_str=True)
-        chosen = [each for each in signature.parameters.values() if not names or each.name in names]
+        chosen = [parameter for parameter in signature.parameters.values() if not names or parameter.name in names]
         # typer reads both.
         called.__signature__ = signature.replace(parameters=chosen)  # type: ignore[attr-defined]
         called.__annotations__ = get_type_hints(request, include_extras=True)
@@ -345,8 +345,8 @@ def parse_bytes(text: str, flag: str) -> int:
     Raises:
         UsageError: if the text is not a size above zero.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B", text.strip())
-    size = float(found[1]) * BYTE_UNITS[found[2]] if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]?)B", text.strip())
+    size = float(match[1]) * BYTE_UNITS[match[2]] if match else 0.0
     if size < 1:
         raise UsageError(f"{typed(flag, text)}: not a size; write for example 4GB")
     return int(size)

@@ -75,7 +75,7 @@ def bench(
     from autotune.validation.bench_clients import bench_clients
 
     if clients is not None:
-        counts = [opt.parse_count(each, "--clients") for each in opt.split_names(clients)]
+        counts = [opt.parse_count(text, "--clients") for text in opt.split_names(clients)]
         serve = ServeOptions(streams, max_batch=max_batch, max_wait_s=opt.parse_seconds(max_wait, "--max-wait"))
         with Steps(Console(stderr=True), quiet) as steps:
             served = bench_clients(
@@ -118,10 +118,10 @@ def kernels(
         if task is not None or emit is not None:
             raise UsageError("--explain is about the whole artifact; leave out --task and --emit")
         return _explain_kernels(artifact, as_json)
-    found = report_kernels(artifact, task, emit)
+    reports = report_kernels(artifact, task, emit)
     memory = report_memory(artifact)
-    data = {"artifact": str(artifact), "emit": emit, **memory, "kernels": [kernel.to_data() for kernel in found]}
-    lines = cli_text.kernel_lines(found)
+    data = {"artifact": str(artifact), "emit": emit, **memory, "kernels": [kernel.to_data() for kernel in reports]}
+    lines = cli_text.kernel_lines(reports)
     return Reply(lines if task or emit else [*lines, cli_text.memory_line(memory)], data, as_json)
 
 
@@ -130,7 +130,7 @@ def _explain_kernels(artifact: Path, as_json: bool) -> Reply:
     from autotune.report.facts import read_facts
 
     facts = read_facts(artifact)
-    slowest = [each.to_data() for each in explain(facts)]
+    slowest = [bottleneck.to_data() for bottleneck in explain(facts)]
     data = {"artifact": str(artifact), "summary": summary(facts), "slowest": slowest}
     return Reply(explain_lines(facts), data, as_json)
 

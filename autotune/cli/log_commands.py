@@ -41,16 +41,18 @@ def stats(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
     from tuning_logs.maintenance import stats as log_stats
 
     with _opened(log) as store:
-        found = log_stats(store)
-    failed = ", ".join(f"{count} {kind}" for kind, count in found.failed.items()) or "none"
-    ages = "" if found.oldest is None or found.newest is None else f", {day(found.oldest)} to {day(found.newest)}"
+        summary = log_stats(store)
+    failed = ", ".join(f"{count} {kind}" for kind, count in summary.failed.items()) or "none"
+    ages = (
+        "" if summary.oldest is None or summary.newest is None else f", {day(summary.oldest)} to {day(summary.newest)}"
+    )
     lines = [
-        f"{found.where}: {found.bytes / 1e6:.1f} MB, schema {found.schema}",
-        f"{found.records} records of {found.tasks} tasks on {found.targets} targets{ages}",
-        f"{found.timed} timed, failed: {failed}",
-        f"{found.spent_s:.0f} s of compiling and running",
+        f"{summary.where}: {summary.bytes / 1e6:.1f} MB, schema {summary.schema}",
+        f"{summary.records} records of {summary.tasks} tasks on {summary.targets} targets{ages}",
+        f"{summary.timed} timed, failed: {failed}",
+        f"{summary.spent_s:.0f} s of compiling and running",
     ]
-    return Reply(lines, asdict(found), as_json)
+    return Reply(lines, asdict(summary), as_json)
 
 
 @log_app.command("list", epilog="Example: tune log list --log team.db")
@@ -89,12 +91,12 @@ def show(
         if len({key.task for key in keys}) != 1:
             what = "several tasks begin with" if keys else "the log has no task"
             raise UsageError(f"{what} {task!r}; 'tune log list' shows their keys")
-        found = [record for key in keys for record in store.records(key)]
-    found.sort(key=lambda record: (not record.measurement.ok, record.measurement.ok and record.measurement.latency_s))
-    rows = [_record_row(record) for record in found[:count]]
+        records = [record for key in keys for record in store.records(key)]
+    records.sort(key=lambda record: (not record.measurement.ok, record.measurement.ok and record.measurement.latency_s))
+    rows = [_record_row(record) for record in records[:count]]
     heads = ["µs", "runs", "compile s", "when", "host", "config", "failure"]
-    lines = [f"{len(found)} records of task {keys[0].task}", *table(heads, rows)]
-    return Reply(lines, {"task": keys[0].task, "records": [to_data(record) for record in found[:count]]}, as_json)
+    lines = [f"{len(records)} records of task {keys[0].task}", *table(heads, rows)]
+    return Reply(lines, {"task": keys[0].task, "records": [to_data(record) for record in records[:count]]}, as_json)
 
 
 def _record_row(record: TuningRecord) -> list[str]:
@@ -115,15 +117,15 @@ def explain(request: ModelRequest) -> Reply:
     from autotune.report.inspect_tasks import report_tasks
 
     report = report_tasks(request.model, request.options())
-    found = [
-        {"key": each.task.key, "name": each.task.name, "found": each.best is not None, "why": each.why}
-        for each in report.tasks
-        if each.tunable
+    rows = [
+        {"key": entry.task.key, "name": entry.task.name, "found": entry.best is not None, "why": entry.why}
+        for entry in report.tasks
+        if entry.tunable
     ]
-    missing = sum(not each["found"] for each in found)
-    lines = [f"{each['key']} {each['name']}: {each['why']}" for each in found]
-    lines.append(f"{len(found) - missing} of {len(found)} tasks have a record for {report.target.fingerprint}")
-    data = {"target": report.target.fingerprint, "missing": missing, "tasks": found}
+    missing = sum(not row["found"] for row in rows)
+    lines = [f"{row['key']} {row['name']}: {row['why']}" for row in rows]
+    lines.append(f"{len(rows) - missing} of {len(rows)} tasks have a record for {report.target.fingerprint}")
+    data = {"target": report.target.fingerprint, "missing": missing, "tasks": rows}
     return Reply(lines, data, request.as_json)
 
 
@@ -169,9 +171,9 @@ def _write_jsonl(store: TuningLog, path: Path) -> Written:
 
 
 def _write_metaschedule(store: TuningLog, path: Path) -> Written:
-    made = _databases().export_databases(store, path)
-    lines = [f"{folder}: {count} records" for folder, count in made.databases.items()] or ["no records"]
-    return lines, asdict(made), [f"{count} records were left out: {why}" for why, count in made.skipped.items()]
+    exported = _databases().export_databases(store, path)
+    lines = [f"{folder}: {count} records" for folder, count in exported.databases.items()] or ["no records"]
+    return lines, asdict(exported), [f"{count} records were left out: {why}" for why, count in exported.skipped.items()]
 
 
 @log_app.command("import", epilog="Example: tune log import records.jsonl")

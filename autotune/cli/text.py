@@ -114,7 +114,7 @@ def bench_lines(result: BenchResult) -> list[str]:
         *table(heads, rows),
         "speedup = p50 of the other / ours, above 1 ours is faster; quartiles are over the rounds",
         "MB = peak memory of the engine's process while it loads and while it runs, beyond that of an empty one",
-        *(f"{each['name']} ran as {each['way']}, its fastest way" for each in data["engines"] if each["way"]),
+        *(f"{engine['name']} ran as {engine['way']}, its fastest way" for engine in data["engines"] if engine["way"]),
     ]
     return [*lines, *disturbance(result.others_cpu)]
 
@@ -122,9 +122,11 @@ def bench_lines(result: BenchResult) -> list[str]:
 def clients_lines(result: ClientsResult) -> list[str]:
     """The engines beside each other, for every number of clients."""
     rows = []
-    for each in (served.to_data() for served in result.served):
-        times = [f"{each[key]:.3f}" for key in ("p50_ms", "p90_ms", "p99_ms")]
-        rows.append([str(each["clients"]), each["name"], each["precision"], f"{each['requests_per_s']:.1f}", *times])
+    for facts in (served.to_data() for served in result.served):
+        times = [f"{facts[key]:.3f}" for key in ("p50_ms", "p90_ms", "p99_ms")]
+        rows.append(
+            [str(facts["clients"]), facts["name"], facts["precision"], f"{facts['requests_per_s']:.1f}", *times]
+        )
     heads = ["clients", "engine", "precision", "requests/s", "p50 ms", "p90 ms", "p99 ms"]
     lines = [
         f"{result.model or result.artifact}: {result.threads} threads, {result.rounds} rounds of every engine in turn",
@@ -141,9 +143,9 @@ def task_lines(report: ModelReport) -> list[str]:
     """A model's tasks and the best that is known of each."""
     heads = ["key", "task", "×", "MFLOP", "KB", "bound µs", "best µs", "GFLOPS", "of bound", "trials", "source"]
     rows = [_task_row(task) for task in report.tasks]
-    known = [each for each in report.tasks if each.best_s is not None]
-    total_ms = 1e3 * sum(each.task.weight * (each.best_s or 0.0) for each in known)
-    tunable = sum(each.tunable for each in report.tasks)
+    known = [task for task in report.tasks if task.best_s is not None]
+    total_ms = 1e3 * sum(task.task.weight * (task.best_s or 0.0) for task in known)
+    tunable = sum(task.tunable for task in report.tasks)
     return [
         f"{report.model} on {report.target.fingerprint}: {report.gflops:.0f} GFLOPS, {report.memory_gb_s:.0f} GB/s",
         *table(heads, rows),

@@ -370,7 +370,7 @@ def _objects(export: _Export) -> Iterator[tuple[int, int, Path]]:
 
 def _renamed(source: Path, prefix: str, folder: Path, architecture: str) -> Path:
     """A copy of the object in which kernels have names of their own: those of several parts meet in one library."""
-    made = folder / f"{prefix}.o"
+    renamed = folder / f"{prefix}.o"
     names = folder / f"{prefix}.names"
     symbols = [
         line.split()[-1]
@@ -378,10 +378,10 @@ def _renamed(source: Path, prefix: str, folder: Path, architecture: str) -> Path
     ]
     kernels = [symbol for symbol in symbols if symbol.startswith("__tvm_ffi_tune_")]
     names.write_text("".join(f"{symbol} {prefix}{symbol.removeprefix('__tvm_ffi_')}\n" for symbol in kernels))
-    run_binutils("objcopy", [f"--redefine-syms={names}", str(source), str(made)], architecture)
+    run_binutils("objcopy", [f"--redefine-syms={names}", str(source), str(renamed)], architecture)
     kept = [f"--keep-global-symbol={pattern}" for pattern in (f"{prefix}*", HOOK_SYMBOLS)]
-    run_binutils("objcopy", ["-w", *kept, str(made)], architecture)
-    return made
+    run_binutils("objcopy", ["-w", *kept, str(renamed)], architecture)
+    return renamed
 
 
 def _needs(artifact: Artifact) -> str:

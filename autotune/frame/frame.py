@@ -114,12 +114,12 @@ class Frame:
             RunError: naming the step that fails.
         """
         for step in steps:
-            given = [values[name] if name else None for name in step.inputs]
+            inputs = [values[name] if name else None for name in step.inputs]
             try:
-                made = host_operator(step.kind)(given, step.attributes)
+                outputs = host_operator(step.kind)(inputs, step.attributes)
             except (ValueError, TypeError, LookupError) as error:
                 raise RunError(f"{step.kind}, which makes {step.outputs[0]!r}, failed: {error}") from error
-            values.update(zip(step.outputs, made, strict=False))
+            values.update(zip(step.outputs, outputs, strict=False))
 
     def elements(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """``feed`` with sequences taken apart.
@@ -133,12 +133,12 @@ class Frame:
             if name in flat:
                 value = flat.pop(name)
                 try:
-                    given = [] if value is None else list(value)
+                    elements = [] if value is None else list(value)
                 except TypeError as error:
                     raise UsageError(f"input {name!r} is a sequence; give a list of {count} arrays") from error
-                if len(given) != count:
-                    raise RunError(f"input {name!r} has {len(given)} elements; the artifact was built for {count}")
-                flat.update({element(name, index): each for index, each in enumerate(given)})
+                if len(elements) != count:
+                    raise RunError(f"input {name!r} has {len(elements)} elements; the artifact was built for {count}")
+                flat.update({element(name, index): item for index, item in enumerate(elements)})
         return flat
 
 

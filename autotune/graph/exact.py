@@ -85,11 +85,11 @@ def exact(problem: Problem, most_nodes: int = MOST_NODES) -> Exact:
         previous, begin = meet, end + 1
     best = min(prefixes.values(), key=lambda prefix: prefix.seconds)
     lanes = dict(best.chosen)
-    found = place_all(problem, [lanes[s] for s in range(problem.count)], [s for s, _ in best.chosen])
+    placement = place_all(problem, [lanes[s] for s in range(problem.count)], [s for s, _ in best.chosen])
     bound_s = min(prefix.bound_s for prefix in prefixes.values())
-    if found.makespan_s > bound_s * (1.0 + ROUNDING):
-        found = min((found, correction(problem)), key=lambda each: each.makespan_s)
-    return Exact(found, bound_s, nodes)
+    if placement.makespan_s > bound_s * (1.0 + ROUNDING):
+        placement = min((placement, correction(problem)), key=lambda other: other.makespan_s)
+    return Exact(placement, bound_s, nodes)
 
 
 def best_known(problem: Problem, most_nodes: int = MOST_NODES) -> Placement:
@@ -97,13 +97,13 @@ def best_known(problem: Problem, most_nodes: int = MOST_NODES) -> Placement:
 
     A search that gives up among many lanes may miss what it finds on one lane or two. So more lanes are never longer.
     """
-    found, alike = exact(problem, most_nodes), problem.alike
-    if not found.gap or len(alike) <= 2 or not any(lane.device for lane in problem.lanes):
-        return found.placement
+    solved, alike = exact(problem, most_nodes), problem.alike
+    if not solved.gap or len(alike) <= 2 or not any(lane.device for lane in problem.lanes):
+        return solved.placement
     some = [lanes for count in (1, 2) for lanes in combinations(range(len(alike)), count)]
     unlike = {tuple(sorted(alike[lane] for lane in lanes)): lanes for lanes in some}
     fewer = (exact(_on(problem, lanes), most_nodes // len(unlike)).placement for lanes in unlike.values())
-    return min(found.placement, *fewer, key=lambda placement: placement.makespan_s)
+    return min(solved.placement, *fewer, key=lambda placement: placement.makespan_s)
 
 
 def _on(problem: Problem, lanes: Collection[int]) -> Problem:
@@ -141,12 +141,12 @@ def _different(problem: Problem) -> list[int]:
 
 
 def _reached(start: int, edges: Sequence[Sequence[int]]) -> set[int]:
-    found, left = set[int](), [start]
+    reached, left = set[int](), [start]
     while left:
-        new = set(edges[left.pop()]) - found
-        found |= new
+        new = set(edges[left.pop()]) - reached
+        reached |= new
         left += new
-    return found
+    return reached
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _extended(
     prefixes: Mapping[int | None, _Prefix], section: _Section, most_nodes: int, tries: int
 ) -> tuple[dict[int | None, _Prefix], int]:
     """The best prefix up to the end of ``section`` for every lane of its last subgraph, and the nodes looked at."""
-    found: dict[int | None, _Prefix] = {}
+    extended: dict[int | None, _Prefix] = {}
     subgraphs, nodes = section.subgraphs, 0
     for last in section.last_lanes:
         best: _Prefix | None = None
@@ -222,8 +222,8 @@ def _extended(
                 own = ((subgraphs[s], solved.placement.lanes[s]) for s in solved.placement.order)
                 best = _Prefix(seconds, 0.0, (*prefix.chosen, *(pair for pair in own if pair[0] != section.previous)))
         assert best is not None
-        found[last] = replace(best, bound_s=bound)
-    return found, nodes
+        extended[last] = replace(best, bound_s=bound)
+    return extended, nodes
 
 
 class _Search:
@@ -289,7 +289,7 @@ class _Search:
         """Lanes without those that differ in nothing from an earlier one: of many equal cores one is tried."""
         used = set(partial.lane.values())
         seen = set[tuple[object, ...]]()
-        found = []
+        distinct = []
         for lane, alike in enumerate(self._alike):
             if alike >= 0 and lane not in used:
                 # Lanes that share its cores matter by what they are, whether they ran anything, and when they are free.
@@ -297,12 +297,12 @@ class _Search:
                     (self._alike[other], other in used, sorted(partial.free[core] for core in self._cores[other]))
                     for other in self._around[lane]
                 ]
-                state = (alike, *(tuple(map(str, each)) for each in sorted(around)))
+                state = (alike, *(tuple(map(str, neighbour)) for neighbour in sorted(around)))
                 if state in seen:
                     continue
                 seen.add(state)
-            found.append(lane)
-        return found
+            distinct.append(lane)
+        return distinct
 
     def _bound(self, partial: PartialPlacement, done: int) -> float:
         """No completion ends before this: the longest chain left, and the work left divided among all cores."""

@@ -142,14 +142,14 @@ def copy_lanes(lanes: Sequence[Lane], direct: Iterable[Way] = ()) -> dict[Way, L
         direct: ways from one device's memory to another's, past the host's; each has an engine of its own.
     """
     first = max(lane.cores[-1] for lane in lanes) + 1
-    found: dict[Way, Lane] = {}
+    engines: dict[Way, Lane] = {}
     for lane in lanes:
         for way, word in (((HOST, lane.memory), "in"), ((lane.memory, HOST), "out")):
-            if lane.device and way not in found:
-                found[way] = Lane(f"{lane.device} {word}", first + len(found), 1, lane.device, copies=True)
+            if lane.device and way not in engines:
+                engines[way] = Lane(f"{lane.device} {word}", first + len(engines), 1, lane.device, copies=True)
     for source, target in sorted(direct):
-        found[source, target] = Lane(f"{source} to {target}", first + len(found), 1, target, copies=True)
-    return found
+        engines[source, target] = Lane(f"{source} to {target}", first + len(engines), 1, target, copies=True)
+    return engines
 
 
 def parse_lanes(text: str, threads: int) -> tuple[Lane, ...]:

@@ -99,20 +99,20 @@ class MeasuredCosts:
             self._factors[what] = self._factors.get(what, 1.0) * (seconds / expected) ** (1.0 / self._seen[what])
 
     def _corrected(self) -> Problem:
-        given, factors = self._given, self._factors
+        problem, factors = self._given, self._factors
 
         def table(costs: Costs) -> Costs:
             return tuple(
-                tuple(c and c * factors.get((s, given.alike[lane]), 1.0) for lane, c in enumerate(row))
+                tuple(c and c * factors.get((s, problem.alike[lane]), 1.0) for lane, c in enumerate(row))
                 for s, row in enumerate(costs)
             )
 
         ways = {
             way: Link(link.latency_s * factors[way], link.bytes_per_s / factors[way])
-            for way, link in given.links.items()
+            for way, link in problem.links.items()
         }
-        beside = {kind: table(costs) for kind, costs in given.beside.items()}
-        return replace(given, alone=table(given.alone), beside=beside, links=ways)
+        beside = {kind: table(costs) for kind, costs in problem.beside.items()}
+        return replace(problem, alone=table(problem.alone), beside=beside, links=ways)
 
     def least_seen(self) -> tuple[Placement, bool]:
         """All subgraphs on lanes on which they were measured least, and whether some of them were never measured there.

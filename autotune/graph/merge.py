@@ -122,8 +122,8 @@ def merge(
         joins: values that subgraphs read and none makes as a whole; none of them is the model's.
         direct: ways from one device to another, past the host's memory.
     """
-    given = {(name, HOST): Source("input", number) for number, name in enumerate(inputs)}
-    merging = _Merging(given, joins or {}, direct)
+    sources = {(name, HOST): Source("input", number) for number, name in enumerate(inputs)}
+    merging = _Merging(sources, joins or {}, direct)
     numbers = [merging.add(part) for part in parts]
     uses = tuple(replace(merging.shapes[name], source=merging.source(name, HOST)) for name in outputs)
     flat = Flat(tuple(merging.calls), uses, merging.slices, frozenset(merging.removed), tuple(merging.weights))
@@ -221,10 +221,12 @@ def with_transfers(
         engines: way → number of the lane that copies on it.
         asked: (value, way) in the order in which each way carries them; what is missing comes when it is waited for.
     """
-    rank = {each: number for number, each in enumerate(asked)}
+    rank = {request: number for number, request in enumerate(asked)}
     by_call = {transfer.call: transfer for transfer in merged.transfers}
-    queue = sorted(merged.transfers, key=lambda each: (rank.get((each.value, each.way), len(rank)), each.call))
-    edges, done, found = merged.flat.edges, set[int](), list[Piece]()
+    queue = sorted(
+        merged.transfers, key=lambda transfer: (rank.get((transfer.value, transfer.way), len(rank)), transfer.call)
+    )
+    edges, done, all_pieces = merged.flat.edges, set[int](), list[Piece]()
 
     def ready(transfer: Transfer) -> bool:
         return done.issuperset(edges[transfer.call])
@@ -234,10 +236,10 @@ def with_transfers(
             if read in by_call and read not in done:
                 bring(by_call[read])
         before = queue[: queue.index(transfer)]
-        for each in [*(other for other in before if other.way == transfer.way and ready(other)), transfer]:
-            queue.remove(each)
-            done.add(each.call)
-            found.append(Piece(copy_name(each.value, each.way), (each.call,), engines[each.way]))
+        for ahead in [*(other for other in before if other.way == transfer.way and ready(other)), transfer]:
+            queue.remove(ahead)
+            done.add(ahead.call)
+            all_pieces.append(Piece(copy_name(ahead.value, ahead.way), (ahead.call,), engines[ahead.way]))
 
     for piece in pieces:
         for call in piece.calls:
@@ -245,10 +247,10 @@ def with_transfers(
                 if read in by_call and read not in done:
                     bring(by_call[read])
         done.update(piece.calls)
-        found.append(piece)
+        all_pieces.append(piece)
     while queue:
         bring(queue[0])
-    return found
+    return all_pieces
 
 
 def _moved(slices: Mapping[int, Slice], first: int) -> dict[int, Slice]:

@@ -221,7 +221,7 @@ def tensors_of(needs: Sequence[Sequence[int]], sizes: Sequence[int]) -> tuple[Te
     for subgraph, sources in enumerate(needs):
         for source in sources:
             readers.setdefault(source, []).append(subgraph)
-    return tuple(Tensor(source, tuple(found), sizes[source]) for source, found in sorted(readers.items()))
+    return tuple(Tensor(source, tuple(reading), sizes[source]) for source, reading in sorted(readers.items()))
 
 
 @dataclass(frozen=True)
@@ -354,13 +354,13 @@ class PartialPlacement:
 def _topological(order: Sequence[int], needs: Sequence[Sequence[int]]) -> list[int]:
     """``order`` with every subgraph after those that it needs; only subgraphs that take no time move."""
     left, done = list(order), set[int]()
-    found: list[int] = []
+    ordered: list[int] = []
     while left:
         chosen = next(subgraph for subgraph in left if done.issuperset(needs[subgraph]))
         left.remove(chosen)
         done.add(chosen)
-        found.append(chosen)
-    return found
+        ordered.append(chosen)
+    return ordered
 
 
 def place_all(problem: Problem, lanes: Sequence[int], order: Sequence[int] | None = None) -> Placement:

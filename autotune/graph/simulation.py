@@ -17,7 +17,7 @@ def simulate(problem: Problem, placement: Placement) -> tuple[tuple[float, float
 
 def simulate_copies(problem: Problem, placement: Placement) -> tuple[Copy, ...]:
     """The copies of ``simulate``, in the order in which they begin."""
-    return tuple(sorted(_run(problem, placement).made, key=lambda copy: (copy.start, copy.end)))
+    return tuple(sorted(_run(problem, placement).copies, key=lambda copy: (copy.start, copy.end)))
 
 
 def _run(problem: Problem, placement: Placement) -> _Run:
@@ -44,7 +44,7 @@ class _Run:
         self.left: dict[int, float] = {}
         self.waiting = list(placement.order)
         self.copied: dict[tuple[int, str], float] = {}
-        self.made: list[Copy] = []
+        self.copies: list[Copy] = []
         self._copies = [(copy.tensor, copy.link) for copy in placement.copies]
         self._free: dict[tuple[str, str], float] = {}
         self._now = 0.0
@@ -52,8 +52,8 @@ class _Run:
     def _there(self, tensor: int, reader: int) -> float | None:
         """When ``reader`` has ``tensor``; None if that is not known yet."""
         problem, source = self._problem, self._problem.tensors[tensor].source
-        made, read = problem.lanes[self._lanes[source]], problem.lanes[self._lanes[reader]]
-        if made.memory != read.memory:
+        written, read = problem.lanes[self._lanes[source]], problem.lanes[self._lanes[reader]]
+        if written.memory != read.memory:
             return self.copied.get((tensor, read.memory))
         if source not in self.ended:
             return None
@@ -82,7 +82,7 @@ class _Run:
                 continue
             start = max(ready, self._free.get(link, 0.0))
             end = start + self._problem.copy_s(link, tensor)
-            self.made.append(Copy(tensor, link, start, end))
+            self.copies.append(Copy(tensor, link, start, end))
             self.copied[tensor, link[1]] = self._free[link] = end
             self._copies.remove((tensor, link))
 

@@ -267,13 +267,13 @@ class _Order:
     def _calls_before(self) -> list[int]:
         """For every call those that are certainly over when it begins."""
         inside = [sum(1 << call for call in piece.calls) for piece in self._pieces]
-        found = [0] * len(self._flat.calls)
+        before = [0] * len(self._flat.calls)
         for position, piece in enumerate(self._pieces):
             earlier = sum(calls for other, calls in enumerate(inside) if self._before[position] >> other & 1)
             for call in piece.calls:
-                found[call] = earlier
+                before[call] = earlier
                 earlier |= 1 << call
-        return found
+        return before
 
     def _written_by(self, call: int) -> set[int]:
         """The calls that really write what ``call`` stands for: the parts of a concatenation that vanished."""

@@ -24,10 +24,10 @@ class Renewable(Protocol):
 _living: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
-def renew_in_children(each: Renewable) -> None:
+def renew_in_children(renewable: Renewable) -> None:
     """Call ``each.renew`` in the child of every fork, as long as it lives."""
     _watch()
-    _living.add(each)
+    _living.add(renewable)
 
 
 def life() -> int:
@@ -43,5 +43,5 @@ def _watch() -> None:
 def _renew() -> None:
     global _life
     _life += 1
-    for each in list(_living):
-        each.renew()
+    for renewable in list(_living):
+        renewable.renew()

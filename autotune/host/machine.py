@@ -293,8 +293,8 @@ def core_groups(count: int, threads: int, host: Host | None = None) -> list[list
 
 def mcpu_of(host: Host, isa: str) -> str:
     """LLVM's name of the best microarchitecture of level ``isa`` whose every feature ``host`` has; may be empty."""
-    found = best_processor(isa, host.flags, host.vendor)
-    return "" if found is None else found.name
+    best = best_processor(isa, host.flags, host.vendor)
+    return "" if best is None else best.name
 
 
 def hidden_features(host: Host, mcpu: str) -> tuple[str, ...]:
@@ -350,12 +350,12 @@ def _size(count: int) -> str:
 
 def _cpuinfo(read: Reader) -> dict[str, str]:
     """The first processor's lines of /proc/cpuinfo (on ARM it has ``Features`` and no model name)."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in (read("/proc/cpuinfo") or "").splitlines():
         key, colon, value = line.partition(":")
         if colon:
-            found.setdefault(key.strip(), value.strip())
-    return found
+            fields.setdefault(key.strip(), value.strip())
+    return fields
 
 
 def _physical_cores(read: Reader, cpus: tuple[int, ...]) -> tuple[int, ...]:
@@ -371,16 +371,16 @@ def _physical_cores(read: Reader, cpus: tuple[int, ...]) -> tuple[int, ...]:
 
 def _nodes(read: Reader) -> tuple[frozenset[int], ...]:
     """Logical CPUs of every NUMA node that has any."""
-    found = (cpu_list(read(f"{NODES}/node{node}/cpulist")) for node in sorted(cpu_list(read(f"{NODES}/online"))))
-    return tuple(cpus for cpus in found if cpus)
+    nodes = (cpu_list(read(f"{NODES}/node{node}/cpulist")) for node in sorted(cpu_list(read(f"{NODES}/online"))))
+    return tuple(cpus for cpus in nodes if cpus)
 
 
 def cpu_list(text: str | None) -> frozenset[int]:
     """The numbers in a list as the kernel writes it, such as ``0-3,8``; what is no number is left out."""
     numbers: set[int] = set()
     for part in (text or "").split(","):
-        if found := re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip(), re.ASCII):
-            numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+        if match := re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part.strip(), re.ASCII):
+            numbers.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(numbers)
 
 
@@ -442,7 +442,7 @@ def _folders(mount: str, inside: str, path: str) -> list[PurePosixPath]:
     folder, top = PurePosixPath(mount) / relative.lstrip("/"), PurePosixPath(mount)
     if ".." in folder.parts:  # of a process that has moved to a cgroup outside of its namespace
         return [top]
-    return [folder, *(each for each in folder.parents if each.is_relative_to(top))]
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]
 
 
 def _quota_v2(read: Reader, folder: PurePosixPath) -> float | None:

@@ -332,9 +332,9 @@ def _fma_kernel(
 
 def tile_kernel(target: Target, form: DotForm) -> tuple[tvm.runtime.Module, list[NDArray[Any]], int]:
     """As one of ``fma_kernels``, by AMX tiles: 32 rows by 32 columns a job, again and again over the same terms."""
-    jobs, repeats, each = 4 * target.threads, 500, terms(form)
+    jobs, repeats, term_count = 4 * target.threads, 500, terms(form)
     rows, columns = 2 * MOST_ROWS, 2
-    sizes = long(jobs, FMA_STEPS // 4, repeats, each, columns, rows, MOST_ROWS, form.depth)
+    sizes = long(jobs, FMA_STEPS // 4, repeats, term_count, columns, rows, MOST_ROWS, form.depth)
     job, steps, *_, tiles, pixels, lanes, quad = sizes
     x = te.placeholder((job, steps, pixels, sizes[3]), form.data, name="x")
     y = te.placeholder((tiles, steps, lanes, lanes, quad), form.weight, name="y")
@@ -350,7 +350,7 @@ def tile_kernel(target: Target, form: DotForm) -> tuple[tvm.runtime.Module, list
     loops = sch.get_loops(sch.get_sblock(WIDE))
     sch.parallel(loops[0])
     use_amx(sch, loops[1], loops[0], (rows, columns, ROW_BYTES), form, ahead=False)
-    flop = 2 * jobs * rows * columns * MOST_ROWS * each * repeats * (FMA_STEPS // 4)
+    flop = 2 * jobs * rows * columns * MOST_ROWS * term_count * repeats * (FMA_STEPS // 4)
     kernel = compiled(sch.mod["main"], "main", tvm_target(target))
     return kernel, [_ordinary(tensor) for tensor in (x, y, out)], flop
 

@@ -152,7 +152,7 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
         known = next((pool for at, pool in self._kept if at == (start, fresh)), None)
         if known is None or not known.workers:  # it was closed
             known = WorkerPool(self, start, 1, tries=1, fresh=fresh)
-            self._kept = [((start, fresh), known), *(each for each in self._kept if each[0] != (start, fresh))]
+            self._kept = [((start, fresh), known), *(entry for entry in self._kept if entry[0] != (start, fresh))]
         return known
 
     def end(self, worker: Worker) -> tuple[int, str]:

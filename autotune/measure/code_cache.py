@@ -108,17 +108,17 @@ class CodeCache:
 
     def prune(self) -> None:
         """Remove the least recently used entries if all together take more than ``most_bytes``."""
-        found = []
+        entries = []
         for entry in _entries(self.folder):
             try:
                 status = entry.stat()
             except OSError:  # another process removed it
                 continue
-            found.append((status.st_mtime_ns, status.st_size, entry.path))
-        total = sum(size for _, size, _ in found)
+            entries.append((status.st_mtime_ns, status.st_size, entry.path))
+        total = sum(size for _, size, _ in entries)
         if total <= self.most_bytes:
             return
-        for _, size, path in sorted(found):
+        for _, size, path in sorted(entries):
             if total <= KEPT_SHARE * self.most_bytes:
                 return
             try:

@@ -161,9 +161,9 @@ def surroundings(target: Target) -> tuple[str, ...]:
     for library in sorted(Path(tvm.__file__).parent.glob("lib/libtvm_compiler*")):  # another build has the same version
         status = library.stat()
         compiler.append(f"{library} {status.st_size} {status.st_mtime_ns}")
-    made = "assembled" if can_assemble(target) else "compiled"
+    route = "assembled" if can_assemble(target) else "compiled"
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    return target.to_json(), made, source_digest(Path(lower.__file__).parent), own, *compiler
+    return target.to_json(), route, source_digest(Path(lower.__file__).parent), own, *compiler
 
 
 def _trace(schedule: s_tir.Schedule) -> str:

@@ -359,7 +359,7 @@ class Bench(ABC, Generic[TaskData]):
         """What a kernel writes on every draw of activations, one after the other. The next run overwrites it."""
         if len(prepared) == 1:
             return self._output(loaded, prepared[0], edges)
-        return np.stack([self._output(loaded, each, edges).copy() for each in prepared])
+        return np.stack([self._output(loaded, data, edges).copy() for data in prepared])
 
     def _all(self, task: Task, positive: bool) -> list[TaskData]:
         """Every draw; the first is what is timed, and holds what all are to give."""
@@ -461,11 +461,11 @@ class CpuBench(Bench[Prepared]):
         return prepared.output
 
     def _is_within(self, prepared: list[Prepared]) -> bool:
-        return all(is_fenced(array) for each in prepared for array in each.fenced())
+        return all(is_fenced(array) for data in prepared for array in data.fenced())
 
     def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:
-        given = [loaded.weights.get(index, array) for index, array in enumerate(inputs)]
-        loaded.checked(*[tvm.runtime.from_dlpack(array) for array in (*given, output)])
+        arrays = [loaded.weights.get(index, array) for index, array in enumerate(inputs)]
+        loaded.checked(*[tvm.runtime.from_dlpack(array) for array in (*arrays, output)])
 
     def _fresh(self, task: Task, positive: bool, draw: int) -> Prepared:
         inputs = make_inputs(task, self._block, self._settings.seed, positive, draw)

@@ -315,9 +315,9 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         for pair, job, answer in zip(missing, jobs, answers, strict=True):
             built = Built(answer.spent_s, "", answer.error, answer.message) if isinstance(answer, Lost) else answer
             self._libraries[pair] = Library(job.library, built)
-        found = [self._libraries[c.task.key, c.config] for c in candidates]
+        libraries = [self._libraries[c.task.key, c.config] for c in candidates]
         self.compile_s += time.perf_counter() - start
-        return found
+        return libraries
 
     def _forget(self, wanted: set[tuple[str, Config]]) -> None:
         """Drop the oldest libraries that are not wanted now."""

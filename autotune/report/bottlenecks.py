@@ -67,10 +67,10 @@ def summary(facts: Facts) -> list[str]:
         + ", ".join(f"{name} ({share:.0%})" for name, share in templates)
     ]
     sentences += [
-        f"{each.name}: {1e3 * each.without_s:.3f} ms with {each.without}, {1e3 * each.with_s:.3f} ms as it is, "
-        f"×{each.without_s / each.with_s:.2f}"
-        for each in decisions(facts)
-        if each.with_s > 0
+        f"{decision.name}: {1e3 * decision.without_s:.3f} ms with {decision.without}, "
+        f"{1e3 * decision.with_s:.3f} ms as it is, ×{decision.without_s / decision.with_s:.2f}"
+        for decision in decisions(facts)
+        if decision.with_s > 0
     ]
     if not facts.runs:
         sentences.append("the artifact was built from a log alone: how it was tuned is not recorded in it")
@@ -80,13 +80,13 @@ def summary(facts: Facts) -> list[str]:
 def explain_lines(facts: Facts) -> list[str]:
     """What was tuned, what limits the slowest kernels and what would help, in words."""
     lines = [f"{sentence}." for sentence in summary(facts)]
-    for rank, each in enumerate(explain(facts), start=1):
-        row = each.row
+    for rank, bottleneck in enumerate(explain(facts), start=1):
+        row = bottleneck.row
         took = f"{1e6 * (row.latency_s or 0.0):.1f} µs, {row.share:.0%} of the kernels' time"
         lines += [
             f"{rank}. {row.task.name} ×{row.task.weight}: {took}",
-            f"   limited by {each.limit}",
-            f"   {each.advice}",
+            f"   limited by {bottleneck.limit}",
+            f"   {bottleneck.advice}",
         ]
     return lines
 

@@ -49,22 +49,22 @@ def decisions(facts: Facts) -> list[Decision]:
 
     untuned = {key: task.untuned_s for key, task in last.items()}
     first = {task.task: task.first_s for task in facts.runs[0].tasks}
-    found = [
+    gains = [
         decision("Templates, layouts and search", "untuned kernels", untuned),
         decision("Search", "the first guess of every template", first),
     ]
     if any(len(task.algorithms) > 1 for task in last.values()):
         direct = {key: task.algorithms.get("direct") for key, task in last.items()}
-        found.append(decision("Algorithm", "direct convolution everywhere", direct))
+        gains.append(decision("Algorithm", "direct convolution everywhere", direct))
     real, in_turn = curve(facts), curve_in_turn(facts)
     if len(real) > 1:
         half_s = real[-1][0] / 2
         without = f"slots dealt in turn, after {half_s:.0f} s (estimate)"
-        found.append(Decision("Allocation", without, value_at(real, half_s), value_at(in_turn, half_s)))
+        gains.append(Decision("Allocation", without, value_at(real, half_s), value_at(in_turn, half_s)))
     run = facts.runs[-1]
     if run.lanes and run.one_lane_s is not None:
-        found.append(Decision("Placement", "one lane for all", max(end for *_, end in run.lanes), run.one_lane_s))
-    return found
+        gains.append(Decision("Placement", "one lane for all", max(end for *_, end in run.lanes), run.one_lane_s))
+    return gains
 
 
 def curve(facts: Facts) -> Curve:

@@ -72,10 +72,10 @@ def report_kernels(path: Path, task: str | None = None, emit: str | None = None)
     decided = choice_of(artifact.provenance)
     errors = {} if decided is None else decided.errors()
     kernels = []
-    for each in wanted:
-        choice = choices[each.key]
-        code = "" if emit is None else _code(artifact, programs[each.key], choice.config, emit)
-        kernels.append(Kernel(each, choice.config, choice.latency_s, errors.get(each.key), code))
+    for chosen in wanted:
+        choice = choices[chosen.key]
+        code = "" if emit is None else _code(artifact, programs[chosen.key], choice.config, emit)
+        kernels.append(Kernel(chosen, choice.config, choice.latency_s, errors.get(chosen.key), code))
     return kernels
 
 
@@ -111,10 +111,10 @@ def find_task(tasks: Iterable[Task], wanted: str) -> Task:
         UsageError: naming near ones if there is none, all if there are several.
     """
     tasks = tuple(tasks)
-    found = [task for task in tasks if task.name == wanted or task.key.startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"several tasks begin with {wanted!r}: {', '.join(task.key for task in found)}; give more")
+    matches = [task for task in tasks if task.name == wanted or task.key.startswith(wanted)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(f"several tasks begin with {wanted!r}: {', '.join(task.key for task in matches)}; give more")
     names = [name for task in tasks for name in (task.key, task.name)]
     raise UsageError(f"no task is called {wanted!r}; {did_you_mean(wanted, names)}'tune kernels ARTIFACT' lists them")

@@ -87,14 +87,14 @@ def render(facts: Facts) -> str:
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable
     )
     environment.filters["day"] = day
-    found = decisions(facts)
+    decided = decisions(facts)
     return environment.get_template(TEMPLATE).render(
         facts=facts,
         model=facts.title,
         last=facts.runs[-1] if facts.runs else None,
         latency=_both(lambda width: latency_plot(facts, width)) if facts.trials else "",
         roofline=_both(lambda width: roofline_plot(facts, width)),
-        gains=_both(lambda width: decision_plot(found, width)),
+        gains=_both(lambda width: decision_plot(decided, width)),
         kernels=_both(lambda width: timeline_plot(facts, width)),
         lanes=_both(lambda width: lane_plot(facts, width)),
         engines=_both(lambda width: engine_plot(facts.bench, width)),

@@ -152,15 +152,15 @@ def roofline_plot(facts: Facts, width: int) -> str:
     return canvas.render()
 
 
-def decision_plot(found: Sequence[Decision], width: int) -> str:
+def decision_plot(decisions: Sequence[Decision], width: int) -> str:
     """Two bars per decision: the kernels' time without it and with it. Long ones are cut, and say so."""
-    if not found:
+    if not decisions:
         return ""
     row_h, left, right = 58, 0, width - 76
-    canvas = Canvas(width, row_h * len(found), "What each decision gained")
-    limit = 3.0 * max(decision.with_s for decision in found)
-    scale = Scale(0.0, min(limit, max(decision.without_s for decision in found)), left, right)
-    for index, decision in enumerate(found):
+    canvas = Canvas(width, row_h * len(decisions), "What each decision gained")
+    limit = 3.0 * max(decision.with_s for decision in decisions)
+    scale = Scale(0.0, min(limit, max(decision.without_s for decision in decisions)), left, right)
+    for index, decision in enumerate(decisions):
         y = row_h * index
         gain = decision.without_s / decision.with_s if decision.with_s else 1.0
         name = decision.name if width == WIDE else shortened(decision.name, 30)

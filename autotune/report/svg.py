@@ -38,11 +38,11 @@ class Scale:
         if self.log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for steps in ((1, 2, 5), (1, 3), (1,)):
-                found = [step * 10.0**decade for decade in decades for step in steps]
-                found = [tick for tick in found if self.low <= tick <= self.high]
-                if len(found) <= most:
+                ticks = [step * 10.0**decade for decade in decades for step in steps]
+                ticks = [tick for tick in ticks if self.low <= tick <= self.high]
+                if len(ticks) <= most:
                     break
-            return found
+            return ticks
         span = (self.high - self.low) or 1.0
         raw = span / max(1, most)
         power = 10.0 ** math.floor(math.log10(raw))

@@ -282,7 +282,7 @@ class Batcher:
         rows = sum(member.rows for member in members)
         if any(array.shape[axis] != rows for array, axis in zip(joined, self._in, strict=True)):
             raise RunError("the arrays of a request were given another shape while it waited")
-        made = run(joined)
+        joined_outputs = run(joined)
         outputs: list[Outcome] = []
         start = 0
         for member in members:
@@ -290,7 +290,7 @@ class Batcher:
             outputs.append(
                 [
                     array[(*[slice(None)] * axis, slice(int(scale * start), int(scale * stop)))].copy()
-                    for array, (axis, scale) in zip(made, self._out, strict=True)
+                    for array, (axis, scale) in zip(joined_outputs, self._out, strict=True)
                 ]
             )
             start = stop

@@ -25,8 +25,8 @@ class FramedExecutor(ArtifactExecutor):
     def run(self, arrays: Arrays) -> list[Array]:
         """Implement ``Executor.run``; an output that is a sequence is a list of arrays."""
         values = self._values(arrays)
-        made = self._kernels.run(self._given(values))
-        values.update(zip((spec.name for spec in self._kernels.outputs), made, strict=False))
+        outputs = self._kernels.run(self._given(values))
+        values.update(zip((spec.name for spec in self._kernels.outputs), outputs, strict=False))
         self._frame.run(self._frame.after, values)
         return [values[spec.name] for spec in self.outputs]
 

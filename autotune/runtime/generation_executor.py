@@ -95,7 +95,7 @@ class GenerationExecutor(LazyExecutor):
         self.kind = self.caches[0].kind
         if self.kind != SCATTER and isinstance(artifact, Composite):
             self.inputs = [self._with_open_total(spec) for spec in whole.inputs]
-        self.buckets = sorted((self._bucket(part) for part in parts), key=lambda each: (each.batch, each.length))
+        self.buckets = sorted((self._bucket(part) for part in parts), key=lambda bucket: (bucket.batch, bucket.length))
         self.batches = sorted({bucket.batch for bucket in self.buckets})
         self._mask_number = self._number_of_mask()
         self._executor(self.buckets[0])
@@ -123,13 +123,13 @@ class GenerationExecutor(LazyExecutor):
         caches = KeyValueCaches(self.cache_specs(pasts[0].shape[0]))
         caches.fill(pasts)
         caches.lengths[:] = self._starts(rest, pasts[0].shape[2], new)
-        made = iter(self.step(caches, rest))
+        outputs = iter(self.step(caches, rest))
         held = self.capacity if self.kind == SCATTER else pasts[0].shape[2] + new
         presents = dict(zip(self._presents, caches.presents(held), strict=True))
         if self.kind == SCATTER:  # what a padded call wrote behind the end is not the model's
             for number, past in zip(self._presents, pasts, strict=True):
                 presents[number][:, :, caches.length :] = past[:, :, caches.length :]
-        return [presents[number] if number in presents else next(made) for number in range(len(self.outputs))]
+        return [presents[number] if number in presents else next(outputs) for number in range(len(self.outputs))]
 
     def step(self, caches: KeyValueCaches, arrays: Arrays) -> list[Array]:
         """Run on new positions, append them to ``caches``; every output but the presents.
@@ -155,50 +155,52 @@ class GenerationExecutor(LazyExecutor):
         lengths = self._lengths_after(caches, arrays, new)
         before = caches.lengths.copy()
         try:
-            made = self._made(caches, arrays, new, used)
+            outputs = self._made(caches, arrays, new, used)
         except BaseException:  # no position of a call that failed is in use
             caches.lengths[:] = before
             raise
         caches.lengths[:] = lengths
-        return made
+        return outputs
 
     def _made(self, caches: KeyValueCaches, arrays: Arrays, new: int, used: int) -> list[Array]:
         """Work like ``step``, of what fits; leaves lengths behind that are not those of the end."""
         batch = len(caches.lengths)
-        if batch > 1 and new > max(each.length for each in self.buckets if each.batch == batch):
+        if batch > 1 and new > max(other.length for other in self.buckets if other.batch == batch):
             return self._row_by_row(caches, arrays)
-        made: list[list[Array]] = []
+        pieces: list[list[Array]] = []
         done = 0
         while done < new:
             bucket = self._fitting(batch, new - done, used + done)
             count = min(bucket.length, new - done)
-            made.append(self._call(bucket, caches, arrays, Place(used + done, done, count, new)))
+            pieces.append(self._call(bucket, caches, arrays, Place(used + done, done, count, new)))
             done += count
             if done < new:
                 caches.lengths += np.int32(count)
-        if len(made) == 1:
-            return made[0]
-        return [self._joined(parts) for parts in zip(*made, strict=True)]
+        if len(pieces) == 1:
+            return pieces[0]
+        return [self._joined(parts) for parts in zip(*pieces, strict=True)]
 
     def _row_by_row(self, caches: KeyValueCaches, arrays: Arrays) -> list[Array]:
         """Work like ``step``, one sequence after the other: there are parts for prompts of one."""
         count = len(caches.lengths)
-        made = [
+        by_row = [
             self.step(
                 caches.row(row),
                 [array[row : row + 1] if array.ndim > 1 and len(array) == count else array for array in arrays],
             )
             for row in range(count)
         ]
-        return [np.concatenate(parts, axis=0) for parts in zip(*made, strict=True)]
+        return [np.concatenate(parts, axis=0) for parts in zip(*by_row, strict=True)]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """Implement ``Executor.profile``, of a part for just so many positions and sequences."""
         pasts, rest, new = self._parted(arrays)
         batch = pasts[0].shape[0]
-        bucket = next((each for each in self.buckets if (each.batch, each.length) == (batch, new)), None)
+        bucket = next(
+            (candidate for candidate in self.buckets if (candidate.batch, candidate.length) == (batch, new)), None
+        )
         if bucket is None:
-            there = ", ".join(f"{each.length} of {each.batch}" for each in self.buckets)
+            there = ", ".join(f"{candidate.length} of {candidate.batch}" for candidate in self.buckets)
             raise UsageError(f"no part for {new} positions of {batch} sequences; there are: {there}")
         caches = KeyValueCaches(self.cache_specs(batch))
         caches.fill(pasts)
@@ -229,29 +231,29 @@ class GenerationExecutor(LazyExecutor):
 
     def _fitting(self, batch: int, count: int, used: int) -> Bucket:
         """The smallest bucket that holds ``count`` positions behind ``used`` ones, else the largest that fits there."""
-        there = [each for each in self.buckets if each.batch == batch and used + each.length <= self.capacity]
+        there = [bucket for bucket in self.buckets if bucket.batch == batch and used + bucket.length <= self.capacity]
         if not there:
-            lengths = [each.length for each in self.buckets if each.batch == batch]
+            lengths = [bucket.length for bucket in self.buckets if bucket.batch == batch]
             raise UsageError(
                 f"{used} positions are in use of {self.capacity}, and no part for fewer than {min(lengths)} new ones "
                 "goes behind them; shorten the prompt, or run 'tune run' with more --positions"
             )
-        return next((each for each in there if each.length >= count), there[-1])
+        return next((bucket for bucket in there if bucket.length >= count), there[-1])
 
     def _call(self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: Place) -> list[Array]:
         """Outputs for the new positions of ``place``."""
-        made = self._executor(bucket).run(self._given(bucket, caches, arrays, place))
+        outputs = self._executor(bucket).run(self._given(bucket, caches, arrays, place))
         if place.taken == bucket.length:
-            return made
-        return [np.ascontiguousarray(array[:, : place.taken]) for array in made]
+            return outputs
+        return [np.ascontiguousarray(array[:, : place.taken]) for array in outputs]
 
     def _given(self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: Place) -> list[Array]:
         """What the kernels of ``bucket`` take, in order."""
-        given = [_fitted(bucket, spec, array, place) for spec, array in zip(bucket.inputs, arrays, strict=True)]
+        arguments = [_fitted(bucket, spec, array, place) for spec, array in zip(bucket.inputs, arrays, strict=True)]
         for number, buffer in zip(self._pasts, caches.buffers, strict=True):  # ascending: each finds its place
-            given.insert(number, buffer)
-        given.append(caches.lengths)
-        return given
+            arguments.insert(number, buffer)
+        arguments.append(caches.lengths)
+        return arguments
 
     def _new_positions(self, arrays: Arrays) -> int:
         """How many new positions a call has: the length of its tokens.
@@ -335,31 +337,31 @@ def _fitted(bucket: Bucket, spec: TensorSpec, array: Array, place: Place) -> Arr
     """``array`` in the shape of ``spec``: the new positions of ``place``, padded."""
     if array.shape == spec.shape and place.taken == place.new:
         return np.ascontiguousarray(array)
-    made = np.zeros(spec.shape, array.dtype)
+    padded = np.zeros(spec.shape, array.dtype)
     source: list[slice] = []
     target: list[slice] = []
     spread = -1
     past = place.used - place.before
-    for axis, (size, given) in enumerate(zip(spec.shape, array.shape, strict=True)):
-        if size == bucket.length and given == place.new:
+    for axis, (size, extent) in enumerate(zip(spec.shape, array.shape, strict=True)):
+        if size == bucket.length and extent == place.new:
             source.append(slice(place.before, place.before + place.taken))
             target.append(slice(0, place.taken))
-        elif size == given:
+        elif size == extent:
             source.append(slice(None))
             target.append(slice(None))
-        elif given != past + place.new:
+        elif extent != past + place.new:
             raise UsageError(
-                f"input {spec.name!r} has {given} elements on axis {axis}; with {past} positions in use "
+                f"input {spec.name!r} has {extent} elements on axis {axis}; with {past} positions in use "
                 f"and {place.new} new ones it must have {past + place.new}"
             )
         else:
             spread = axis
-            source.append(slice(0, given))
-            target.append(slice(0, given))
+            source.append(slice(0, extent))
+            target.append(slice(0, extent))
     if spread < 0:
-        made[tuple(target)] = array[tuple(source)]
-        return made
+        padded[tuple(target)] = array[tuple(source)]
+        return padded
     for start, to, length in ((0, 0, place.used), (place.used, bucket.past, place.taken)):
         source[spread], target[spread] = slice(start, start + length), slice(to, to + length)
-        made[tuple(target)] = array[tuple(source)]
-    return made
+        padded[tuple(target)] = array[tuple(source)]
+    return padded

@@ -75,7 +75,7 @@ class InputCheck:
                 feed = step(feed)
             if len(feed) > len(self._specs):
                 self._refuse_unknown(feed)
-            made = [
+            arrays = [
                 array
                 if isinstance(array := feed.get(name), np.ndarray)
                 and array.dtype == dtype
@@ -90,9 +90,9 @@ class InputCheck:
                 f"input_feed is of type {type(feed).__name__}; give a mapping of input name to array"
             ) from error
         if self._open:
-            self._check_sizes(made)
-            self._count(made)
-        return made
+            self._check_sizes(arrays)
+            self._count(arrays)
+        return arrays
 
     def _count(self, arrays: Sequence[Array]) -> None:
         shapes = tuple(array.shape for array in arrays)

@@ -155,21 +155,21 @@ class IOBinding:
             )
         return self._caches
 
-    def keep(self, made: Mapping[str, Array]) -> None:
+    def keep(self, outputs: Mapping[str, Array]) -> None:
         """Keep the outputs of a call.
 
         Raises:
             UsageError: naming an output that does not fit the array that is bound to it; none is written then.
         """
         for name, target in self._outputs.items():
-            if target is not None and (target.shape, target.dtype) != (made[name].shape, made[name].dtype):
+            if target is not None and (target.shape, target.dtype) != (outputs[name].shape, outputs[name].dtype):
                 raise UsageError(
-                    f"output {name!r} has shape {made[name].shape} and type {made[name].dtype}, and the array bound to "
-                    f"it {target.shape} and {target.dtype}; bind one that fits"
+                    f"output {name!r} has shape {outputs[name].shape} and type {outputs[name].dtype}, "
+                    f"and the array bound to it {target.shape} and {target.dtype}; bind one that fits"
                 )
         self._made = {}
-        for name in self._outputs or [name for name in made if name not in self._presents]:
+        for name in self._outputs or [name for name in outputs if name not in self._presents]:
             target = self._outputs.get(name)
             if target is not None:
-                np.copyto(target, made[name])
-            self._made[name] = made[name] if target is None else target
+                np.copyto(target, outputs[name])
+            self._made[name] = outputs[name] if target is None else target

@@ -30,8 +30,8 @@ class KeyValueCaches:
         UsageError: for a buffer that kernels cannot write into.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec], given: Mapping[str, Array] | None = None) -> None:
-        own = given or {}
+    def __init__(self, specs: Sequence[TensorSpec], buffers: Mapping[str, Array] | None = None) -> None:
+        own = buffers or {}
         self.buffers = [_checked(spec, own[spec.name]) if spec.name in own else _zeros(spec) for spec in specs]
         self.lengths = np.zeros(specs[0].shape[0], np.int32)
         self.bytes_copied = 0
@@ -78,10 +78,12 @@ class KeyValueCaches:
 
     def presents(self, length: int) -> list[Array]:
         """Copies of the first ``length`` positions."""
-        made = [np.ascontiguousarray(buffer[:, :, :length]) for buffer in self.buffers]
-        made = [array.copy() if array is buffer else array for array, buffer in zip(made, self.buffers, strict=True)]
-        self.bytes_copied += sum(array.nbytes for array in made)
-        return made
+        copies = [np.ascontiguousarray(buffer[:, :, :length]) for buffer in self.buffers]
+        copies = [
+            array.copy() if array is buffer else array for array, buffer in zip(copies, self.buffers, strict=True)
+        ]
+        self.bytes_copied += sum(array.nbytes for array in copies)
+        return copies
 
 
 def _zeros(spec: TensorSpec) -> Array:
@@ -92,9 +94,9 @@ def _zeros(spec: TensorSpec) -> Array:
 def _checked(spec: TensorSpec, buffer: Array) -> Array:
     wanted = f"{'x'.join(map(str, spec.shape))} {spec.dtype}"
     if buffer.shape != spec.shape or str(buffer.dtype) != spec.dtype:
-        given = f"{'x'.join(map(str, buffer.shape))} {buffer.dtype}"
+        actual = f"{'x'.join(map(str, buffer.shape))} {buffer.dtype}"
         raise UsageError(
-            f"the buffer for cache {spec.name!r} is {given}; it must be {wanted}, or leave it to the session"
+            f"the buffer for cache {spec.name!r} is {actual}; it must be {wanted}, or leave it to the session"
         )
     if not buffer.flags.c_contiguous or not buffer.flags.writeable or buffer.ctypes.data % KERNEL_ALIGNMENT:
         raise UsageError(

@@ -85,7 +85,7 @@ def median_s(run: Run, seconds: float = TIMED_S, beaten_s: float = math.inf) -> 
 
 def race(runs: Sequence[Run], seconds: float = RACE_S) -> list[float]:
     """Median seconds of each of ``runs``, made in turn for about ``seconds`` so that drift meets all of them alike."""
-    return [statistics.median(each) for each in _in_turn(runs, seconds, RACE_RUNS)]
+    return [statistics.median(times) for times in _in_turn(runs, seconds, RACE_RUNS)]
 
 
 def ratios(one: Run, other: Run) -> tuple[float, float, float]:
@@ -109,10 +109,10 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """The median of ``values`` between the ends of its 95 % interval, which are order statistics: values are not taken
     to be of any distribution.
     """
-    found = sorted(values)
+    ordered = sorted(values)
     # Of a binomial distribution, as by the normal one.
-    beyond = max(int(len(found) / 2 - 0.98 * math.sqrt(len(found))), 0)
-    return found[beyond], statistics.median(found), found[-1 - beyond]
+    beyond = max(int(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))), 0)
+    return ordered[beyond], statistics.median(ordered), ordered[-1 - beyond]
 
 
 def _in_turn(
@@ -175,12 +175,12 @@ def occupied_s(runs: Sequence[Sequence[Span]], lanes: Sequence[Lane]) -> dict[st
         for number, group in enumerate(groups)
     ]
     seconds = [occupied([(span.began_s, span.ended_s) for span in run], after) for run in runs]
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for group, times in zip(groups, zip(*seconds, strict=True), strict=True):
         lane = lanes[group.lane]
         name = lane.name if lane.copies else group.name
-        found[name] = found.get(name, 0.0) + statistics.median(times)
-    return found
+        by_name[name] = by_name.get(name, 0.0) + statistics.median(times)
+    return by_name
 
 
 @contextmanager

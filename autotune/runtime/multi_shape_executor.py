@@ -217,33 +217,33 @@ class MultiShapeExecutor(LazyExecutor):
             target[tuple(slice(size) for size in array.shape)] = array
         executor = self._executor(part)
         outputs = executor.run(wide) if part.live is None else executor.run_live(wide, sizes[part.live.symbol])
-        made = []
+        trimmed = []
         for number, array in enumerate(outputs):
             shape = self._interface.output_shape(number, array.shape, sizes)
-            made.append(np.ascontiguousarray(array[tuple(slice(size) for size in shape)]))
-        return made
+            trimmed.append(np.ascontiguousarray(array[tuple(slice(size) for size in shape)]))
+        return trimmed
 
     def _in_pieces(self, arrays: Arrays, sizes: Mapping[str, int], way: _Way) -> list[Array]:
         symbol, size = way.symbol, way.size
         axes = self._interface.axes(symbol)
         along = [axes.get(spec.name, []) for spec in self.inputs]
         starts = range(0, sizes[symbol], size)
-        made = [
+        pieces = [
             self.run([cut(array, own, start, start + size) for array, own in zip(arrays, along, strict=True)])
             for start in starts
         ]
         return [
-            np.concatenate([piece[number] for piece in made], axis=spec.shape.index(symbol))
+            np.concatenate([piece[number] for piece in pieces], axis=spec.shape.index(symbol))
             for number, spec in enumerate(self.outputs)
         ]
 
     def _refusal(self, shapes: Shapes) -> str:
         """What is there, and what to add."""
         there = "; ".join(_text(part.shapes) for part in self._parts)
-        given = self._by_name(shapes)
-        flags = " ".join(f"--input {shlex.quote(f'{name}:{shape_text(shape)}')}" for name, shape in given.items())
+        wanted = self._by_name(shapes)
+        flags = " ".join(f"--input {shlex.quote(f'{name}:{shape_text(shape)}')}" for name, shape in wanted.items())
         return (
-            f"no set of shapes for {_text(given)}; there are: {there}; "
+            f"no set of shapes for {_text(wanted)}; there are: {there}; "
             f"add {flags} to the other --input of 'tune run' and run it again"
         )
 

@@ -37,20 +37,20 @@ class OneShapeExecutor(ArtifactExecutor):
         self.lanes = self._kernels.lanes
         self._outputs = [(spec, numpy_type(spec.dtype)) for spec in artifact.outputs]
         # Whether kernels read all inputs, in the type in which they are given.
-        given = [(spec, numpy_type(spec.dtype)) for spec in artifact.inputs]
-        self._as_given = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in given)
+        inputs = [(spec, numpy_type(spec.dtype)) for spec in artifact.inputs]
+        self._as_given = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in inputs)
         # Whether the kernels make all outputs, in the type that users see.
         self._as_made = all(0 not in spec.shape and word(dtype) == dtype for spec, dtype in self._outputs)
 
     def run(self, arrays: Arrays) -> list[Array]:
         """Implement ``Executor.run``."""
-        made = self._kernels.run(self._read(arrays))
-        return made if self._as_made else self._as_users_see(made)
+        outputs = self._kernels.run(self._read(arrays))
+        return outputs if self._as_made else self._as_users_see(outputs)
 
     def run_live(self, arrays: Arrays, live: int) -> list[Array]:
         """Implement ``Executor.run_live``."""
-        made = self._kernels.run_live(self._read(arrays), live)
-        return made if self._as_made else self._as_users_see(made)
+        outputs = self._kernels.run_live(self._read(arrays), live)
+        return outputs if self._as_made else self._as_users_see(outputs)
 
     def live_rows(self, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
         """See ``Backend.live_rows``; cases hold arrays as users give them."""
@@ -85,9 +85,9 @@ class OneShapeExecutor(ArtifactExecutor):
             for array in arrays
         ]
 
-    def _as_users_see(self, made: list[Array]) -> list[Array]:
+    def _as_users_see(self, outputs: list[Array]) -> list[Array]:
         """All outputs, in the types that users see; no kernel makes one without elements."""
-        kernels = iter(made)
+        kernels = iter(outputs)
         return [
             np.zeros(spec.shape, dtype) if 0 in spec.shape else next(kernels).view(dtype)
             for spec, dtype in self._outputs

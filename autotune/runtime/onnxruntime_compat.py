@@ -131,9 +131,9 @@ def thread_count(sess_options: object, threads: int | None) -> int | None:
     Raises:
         UsageError: if it is no number above zero.
     """
-    given = threads if threads is not None else sess_options
+    source = threads if threads is not None else sess_options
     # In onnxruntime's options, 0 stands for the default.
-    asked = given if isinstance(given, int) else getattr(given, "intra_op_num_threads", None) or None
+    asked = source if isinstance(source, int) else getattr(source, "intra_op_num_threads", None) or None
     if asked is not None and asked < 1:
         raise UsageError(f"threads is {asked}; it must be at least 1, or None for what the artifact was tuned for")
     return asked

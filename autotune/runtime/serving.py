@@ -387,11 +387,11 @@ class _Opened:
             self.executors = {0: self._open(wide, threads, ())}
             return
         _check_cores_only(self.artifact)
-        each = narrow
+        per_stream = narrow
         if narrow == wide:
-            each = threads or min(narrow, max(1, read_host().usable_threads // self.streams))
-        groups = session_groups(self.streams, each)
-        self.executors = {stream: self._open(narrow, each, group) for stream, group in enumerate(groups)}
+            per_stream = threads or min(narrow, max(1, read_host().usable_threads // self.streams))
+        groups = session_groups(self.streams, per_stream)
+        self.executors = {stream: self._open(narrow, per_stream, group) for stream, group in enumerate(groups)}
         if narrow != wide:
             self.executors[WIDE] = self._open(wide, threads, ())
 

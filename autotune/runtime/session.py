@@ -144,8 +144,8 @@ class InferenceSession(OnnxRuntimeLike):
         if not output_names:
             return serving.run(serving.check.arrays(input_feed), timeout_s)
         wanted = _numbers(output_names, serving.output_names)
-        made = serving.run(serving.check.arrays(input_feed), timeout_s)
-        return [made[number] for number in wanted]
+        outputs = serving.run(serving.check.arrays(input_feed), timeout_s)
+        return [outputs[number] for number in wanted]
 
     def io_binding(self) -> IOBinding:
         """What ``run_with_iobinding`` runs on; of a decoder made with ``--generate``, with its caches in place."""
@@ -170,13 +170,13 @@ class InferenceSession(OnnxRuntimeLike):
         timeout_s = time_limit(timeout_s)
         serving = self._serving
         if isinstance(serving, AdaptiveServing) or serving.generation is None:
-            made = serving.run(serving.check.arrays(iobinding.feed()), timeout_s)
-            iobinding.keep(dict(zip(serving.output_names, made, strict=True)))
+            outputs = serving.run(serving.check.arrays(iobinding.feed()), timeout_s)
+            iobinding.keep(dict(zip(serving.output_names, outputs, strict=True)))
             return
         arrays = serving.check_new.arrays(iobinding.feed())
         caches = iobinding.caches_for(next(array.shape[0] for array in arrays if array.ndim > 1))
-        made = serving.step(caches, arrays, timeout_s)
-        iobinding.keep(dict(zip(serving.new_names, made, strict=True)))
+        outputs = serving.step(caches, arrays, timeout_s)
+        iobinding.keep(dict(zip(serving.new_names, outputs, strict=True)))
 
     def run_async(
         self,
@@ -224,7 +224,7 @@ class InferenceSession(OnnxRuntimeLike):
                 return False
             serving = Serving(new, self._threads, self._serve)
             for name in ("inputs", "outputs"):
-                before, after = (tuple(getattr(each.first, name)) for each in (self._serving, serving))
+                before, after = (tuple(getattr(served.first, name)) for served in (self._serving, serving))
                 if [vars(spec) for spec in before] != [vars(spec) for spec in after]:
                     raise UsageError(
                         f"{new} has the {name} {after}, and the session {before}; open a session of its own"

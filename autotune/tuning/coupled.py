@@ -129,13 +129,13 @@ class CoupledLanes:
     def _wholes(self) -> dict[Target, Target]:
         """Target of a lane that may run the whole model → what it is built for: all threads if no groups are named."""
         widest = self._widest
-        found = {self._targets[n]: self._targets[n] for n in self._computing if self._lanes[n].device}
+        devices = {self._targets[n]: self._targets[n] for n in self._computing if self._lanes[n].device}
         if widest is None:
-            return found
+            return devices
         own = self._targets[widest]
         assert self._job.target is not None
         named_as_one = cores_of(self._options.lanes) in (CPU, AUTO)
-        return {own: self._job.target if named_as_one else own, **found}
+        return {own: self._job.target if named_as_one else own, **devices}
 
     def _job_of(self, part: LanePart, target: Target, built_for: Target, share: float, folder: Path) -> PartJob:
         """The job that builds ``part`` for the lanes of ``target``."""
@@ -164,8 +164,8 @@ class CoupledLanes:
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """Implement ``Composition.compose``: the fastest of what was placed and of either lane alone."""
-        made = [one for one, result in zip(self._made, results, strict=True) if result is not None]
-        whole, *parts = (self._built(part, made) for part in self._parts)
+        built = [one for one, result in zip(self._made, results, strict=True) if result is not None]
+        whole, *parts = (self._built(part, built) for part in self._parts)
         source = CoresAndDevices(
             whole,
             tuple(parts),
@@ -177,7 +177,7 @@ class CoupledLanes:
             lambda target: self._measurers.of(target, self._options),
         )
         best = fastest(source)
-        path, measured = best.candidate.made, self._options.device
+        path, measured = best.candidate.executable, self._options.device
         if read_artifact(path).plan.lanes is not None and measured:
             _note(path, best)
         plan = read_artifact(path).plan.lanes
@@ -194,13 +194,13 @@ class CoupledLanes:
         annotate(path, {"lanes": {"measured": measured, "ms": best.ms}})
         return Composed(path, {**fields, "placement": placement})
 
-    def _built(self, part: LanePart, made: Sequence[tuple[LanePart, Target, Path]]) -> LanePart:
+    def _built(self, part: LanePart, built: Sequence[tuple[LanePart, Target, Path]]) -> LanePart:
         """``part`` with what was built of it.
 
         Raises:
             ModelError: if no lane can run it.
         """
-        paths = {target: path for own, target, path in made if own is part}
+        paths = {target: path for own, target, path in built if own is part}
         able = {number: paths[self._targets[number]] for number in self._computing if self._targets[number] in paths}
         if not able:
             raise ModelError(

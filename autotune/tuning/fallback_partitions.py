@@ -94,7 +94,7 @@ class FallbackPartitions:
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         """Implement ``Composition.compose``."""
         places = self._places(folder)
-        made, seed = folder / "segments", self._options.seed
+        path, seed = folder / "segments", self._options.seed
         provenance: dict[str, str | int] = {
             "model": self._path.name,
             "sha256": sha256(self._path),
@@ -102,11 +102,11 @@ class FallbackPartitions:
         }
         if not self.tunes:
             provenance[THREADS] = self._target.threads
-        write_composite(made, SEGMENTS, places, interface_of(self._model), provenance)
-        session = InferenceSession(made)
+        write_composite(path, SEGMENTS, places, interface_of(self._model), provenance)
+        session = InferenceSession(path)
         verdict = compare_session(session, Reference(self._model), seed)
         if not verdict.passed:
-            raise VerificationError(complaint(made, verdict, seed))
+            raise VerificationError(complaint(path, verdict, seed))
         interrupted = any(result is not None and result.interrupted for result in results)
         tuned_ms = None if interrupted else 1e3 * median_s(session_run(session, session_inputs(session, seed)))
         fields = {
@@ -116,7 +116,7 @@ class FallbackPartitions:
             "verified": verdict,
             "fallback_partitions": tuple(segment.operators for segment in self._segments if segment.is_fallback),
         }
-        return Composed(made, fields)
+        return Composed(path, fields)
 
     def _places(self, folder: Path) -> list[Path]:
         """Where the segments lie: artifacts of kernels, and ONNX files of fallback partitions."""

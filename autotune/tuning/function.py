@@ -79,10 +79,10 @@ class TunedFunction:
                     f"it takes {shape} and {dtype}"
                 )
         forms = repack(self._func, self.config)
-        given = [_aligned(forms[i].apply(array) if i in forms else array) for i, array in enumerate(arrays)]
+        operands = [_aligned(forms[i].apply(array) if i in forms else array) for i, array in enumerate(arrays)]
         set_threads(self.threads)
-        self._kernel(*(tvm.runtime.from_dlpack(array) for array in given))
-        for number, (array, used) in enumerate(zip(arrays, given, strict=True)):
+        self._kernel(*(tvm.runtime.from_dlpack(array) for array in operands))
+        for number, (array, used) in enumerate(zip(arrays, operands, strict=True)):
             if used is not array and number not in forms and array.flags.writeable:
                 np.copyto(array, used)
 

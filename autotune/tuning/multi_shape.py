@@ -91,10 +91,10 @@ class ShapeSets:
         before, serves_others = self._before, self._serves_others(artifacts)
         if before is not None and _is_unchanged(before, places, self._kinds, serves_others):
             return Composed(None)
-        made = folder / "shapes"
-        self._write(made, artifacts, serves_others)
-        self._check_between(made)
-        return Composed(made)
+        path = folder / "shapes"
+        self._write(path, artifacts, serves_others)
+        self._check_between(path)
+        return Composed(path)
 
     def _write(self, out: Path, artifacts: Sequence[Artifact], serves_others: bool) -> None:
         interface = self._interface(artifacts)
@@ -182,7 +182,7 @@ class ShapeSets:
         """The reference engine's outputs."""
         return self._reference(feed).outputs(dict(feed))[1]
 
-    def _check_between(self, made: Path) -> None:
+    def _check_between(self, path: Path) -> None:
         """Compare the artifact with the reference at sizes that no part has.
 
         Raises:
@@ -190,7 +190,7 @@ class ShapeSets:
         """
         if self._options.generate is not None:
             return  # every part was; sizes between them are padded with what nothing looks at
-        session, composite, seed = InferenceSession(made), read_composite(made), self._options.seed
+        session, composite, seed = InferenceSession(path), read_composite(path), self._options.seed
         interface = composite.interface
         for shapes in _unseen(interface, [part.shapes for part in composite.parts]):
             specs = [TensorSpec(spec.name, shapes[spec.name], spec.dtype) for spec in interface.inputs]
@@ -198,7 +198,7 @@ class ShapeSets:
             verdict = compare_outputs(session, self._reference(feed), feed)
             if not verdict.passed:
                 told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
-                raise VerificationError(f"{complaint(made, verdict, seed)} (shapes {told})")
+                raise VerificationError(f"{complaint(path, verdict, seed)} (shapes {told})")
 
 
 def _part_for(composite: Composite, threads: int | None, shapes: Shapes) -> Part | None:

@@ -394,8 +394,8 @@ def _search_lanes(
             )
             request = SearchRequest(searched, target, log, measurer, budget, machine.roofline)
             outcomes.append(search_program(request, own if widest else shown))
-        for found, lane in zip(kernels, lanes, strict=True):
-            found[threads] = lane
+        for by_threads, lane in zip(kernels, lanes, strict=True):
+            by_threads[threads] = lane
     return kernels, outcomes
 
 

@@ -56,9 +56,9 @@ def tune_models(plan: RunPlan, observe: Observer) -> Result:
     with import_memory(plan.options.import_memory), Measurers() as measurers:
         tune = partial(_tuned, measurers)
         result = tune_portfolio(plan, tune, observe, measurers) if plan.jobs[1:] else tune(plan.jobs[0], observe, False)
-    for job, made in zip(plan.jobs, result.parts if result.weights else [result], strict=True):
-        _record_streams(made.artifact, plan.options)
-        remember_model(made.artifact, job.model)
+    for job, part in zip(plan.jobs, result.parts if result.weights else [result], strict=True):
+        _record_streams(part.artifact, plan.options)
+        remember_model(part.artifact, job.model)
     return result
 
 
@@ -111,9 +111,9 @@ def _fitting(job: PartJob, others: bool = False) -> PartJob | None:
     options = job.options
     if options.inputs or options.shapes or options.generate or importlib.util.find_spec("onnxruntime") is None:
         return None
-    if (found := fitting_inputs(job.model, others)) is None:
+    if (fit := fitting_inputs(job.model, others)) is None:
         return None
-    shapes, text = found
+    shapes, text = fit
     logger.warning("%s", text)
     return replace(job, options=replace(options, inputs=shapes), imported=None)
 

@@ -121,12 +121,12 @@ def _files(model: Any, example_inputs: Any, options: Options) -> list[Path]:
     if example_inputs is not None:
         raise UsageError("example_inputs are for a torch.nn.Module; leave them out for an ONNX file")
     paths = [model] if isinstance(model, str | os.PathLike) else list(model) if isinstance(model, Sequence) else [model]
-    strange = [each for each in paths if not isinstance(each, str | os.PathLike)]
+    strange = [path for path in paths if not isinstance(path, str | os.PathLike)]
     if strange:
         raise UsageError(
             f"{type(strange[0]).__name__} is no model; give the path of an ONNX file, or a torch.nn.Module"
         )
-    return [Path(each) for each in paths]
+    return [Path(path) for path in paths]
 
 
 def _key(plan: RunPlan, address: str) -> str | None:
@@ -188,10 +188,10 @@ def _as_repeated(result: Result) -> Result:
 
 def _note(key: str, result: Result, files: Sequence[tuple[str, str]], address: str) -> None:
     """Keep what a run ended with, where the log still is as the run read it."""
-    made = result.parts if result.weights else (result,)
+    results = result.parts if result.weights else (result,)
     content = log_bytes(address)
     try:
-        artifacts = tuple((str(each.artifact.absolute()), artifact_state(each.artifact)) for each in made)
+        artifacts = tuple((str(outcome.artifact.absolute()), artifact_state(outcome.artifact)) for outcome in results)
     except ArtifactError:  # somebody is changing it at this moment
         return
     if _has_views(result.views, address):

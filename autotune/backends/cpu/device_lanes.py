@@ -29,7 +29,7 @@ def device_calls(steps: Steps, devices: Mapping[str, Device], parts: Mapping[str
     Raises:
         AutotuneError: if a device has no room for a subgraph, naming both.
     """
-    found: dict[int, DeviceCall] = {}
+    answers: dict[int, DeviceCall] = {}
     number = 0
     for group in steps.groups:
         lane = steps.lanes[group.lane]
@@ -37,12 +37,12 @@ def device_calls(steps: Steps, devices: Mapping[str, Device], parts: Mapping[str
         number += group.calls
         for index, step in calls if lane.device else ():
             if step.symbol == COPY:
-                found[index] = _copy(step.operands, devices)
+                answers[index] = _copy(step.operands, devices)
             elif step.symbol == device_symbol(group.name, 0):
-                found[index] = _program(group.name, step, devices[lane.device], parts[group.name])
+                answers[index] = _program(group.name, step, devices[lane.device], parts[group.name])
             else:
-                found[index] = _nothing
-    return found
+                answers[index] = _nothing
+    return answers
 
 
 def _copy(operands: tuple[Operand, ...], devices: Mapping[str, Device]) -> DeviceCall:

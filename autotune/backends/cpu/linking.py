@@ -60,7 +60,7 @@ def compile_kernels(program: Program, plan: Plan, measurer: MeasurementBackend) 
 def workspaces_in(kernels: Mapping[str, Path], threads: int) -> dict[str, int]:
     """Symbol → bytes that the kernel asks for while it runs on so many threads, of those that do."""
     told = {symbol: workspaces_of(path.read_bytes(), symbol) for symbol, path in kernels.items()}
-    return {symbol: once + threads * each for symbol, (once, each) in told.items() if once + each}
+    return {symbol: once + threads * per_thread for symbol, (once, per_thread) in told.items() if once + per_thread}
 
 
 def concats_of(program: Program) -> dict[str, int]:

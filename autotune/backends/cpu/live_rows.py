@@ -111,12 +111,12 @@ def live_rows(
         for case in cases:
             _Experiment(stepped, steps, weights, rows, case, calls, known).run()
     zeroed = {writer for call in calls for writer in call.writers}
-    made = []
+    by_call = []
     for number, (step, call) in enumerate(zip(steps.calls, calls, strict=True)):
         jobs = call.jobs if call.follows else WHOLE
         row_bytes = nbytes(step.operands[-1]) // rows if jobs.groups and number in zeroed else 0
-        made.append(replace(jobs, row_bytes=row_bytes))
-    return LiveRows(symbol, rows, tuple(made)) if any(jobs.groups for jobs in made) else None
+        by_call.append(replace(jobs, row_bytes=row_bytes))
+    return LiveRows(symbol, rows, tuple(by_call)) if any(jobs.groups for jobs in by_call) else None
 
 
 class _Experiment:
@@ -142,11 +142,11 @@ class _Experiment:
         for number, step in enumerate(self._steps.calls):
             call = self._calls[number]
             operands = [self._zeros.view(operand, self._weights) for operand in step.operands]
-            made = operands[-1]
-            before = made.copy()  # some calls go on from what lies there
+            output = operands[-1]
+            before = output.copy()  # some calls go on from what lies there
             self._run(step, operands)
             self._run(step, [self._other.view(operand, self._weights) for operand in step.operands])
-            call.follows = call.follows and self._follows(made, self._other.view(step.operands[-1], self._weights))
+            call.follows = call.follows and self._follows(output, self._other.view(step.operands[-1], self._weights))
             kind = step.symbol, tuple(operand.shape for operand in step.operands)
             if call.follows and kind not in self._known:
                 self._known[kind] = self._jobs(step, operands, before)
@@ -182,8 +182,8 @@ class _Experiment:
         if self._stepped.loops != 1 or self._stepped.barriers or not np.array_equal(again, whole):
             return WHOLE
         probe = _Probe(self._stepped, step, operands, self._rows)
-        found = probe.spread()
-        return found if found.groups > 1 and probe.is_right(found, whole) else WHOLE
+        jobs = probe.spread()
+        return jobs if jobs.groups > 1 and probe.is_right(jobs, whole) else WHOLE
 
 
 class _Probe:
@@ -206,12 +206,12 @@ class _Probe:
 
     def is_right(self, jobs: CallJobs, whole: Bytes) -> bool:
         """Whether the rows of ``whole`` are made, group by group, by their own jobs and those of groups before."""
-        made = _filled(self._size, FILLS[0])
-        parts, reference = made.reshape(self._rows, -1), whole.reshape(self._rows, -1)
+        output = _filled(self._size, FILLS[0])
+        parts, reference = output.reshape(self._rows, -1), whole.reshape(self._rows, -1)
         period = jobs.groups * jobs.inner
         for group in range(jobs.groups):
             first = range(group * jobs.inner, jobs.count, period)
-            self._run(made, [start + job for start in first for job in range(jobs.inner)])
+            self._run(output, [start + job for start in first for job in range(jobs.inner)])
             own = slice(group * jobs.rows, (group + 1) * jobs.rows)
             if not np.array_equal(parts[own], reference[own]):
                 return False
@@ -232,9 +232,9 @@ class _Probe:
         """The rows that jobs write."""
         rows: set[int] = set()
         for fill in FILLS:
-            made = _filled(self._size, fill)
-            self._run(made, jobs)
-            parts = made.reshape(self._rows, -1)
+            output = _filled(self._size, fill)
+            self._run(output, jobs)
+            parts = output.reshape(self._rows, -1)
             if parts.shape[1] % 8 == 0:  # eight bytes at a time
                 parts, fill = parts.view(np.uint64), int.from_bytes(bytes([fill] * 8), "little")
             rows |= set(np.flatnonzero((parts != fill).any(axis=1)).tolist())
@@ -249,6 +249,6 @@ def _overlap(operand: Operand, written: _Written) -> bool:
 
 
 def _filled(size: int, fill: int) -> Bytes:
-    made = paged(size)
-    made[:] = fill
-    return made
+    filled = paged(size)
+    filled[:] = fill
+    return filled

@@ -86,7 +86,7 @@ class NativeExecutor(Executor):
         self.reads = len(self._inputs)
         self._layout = RunLayout(len(self._inputs), len(steps.outputs))
         results = RecycledMemory()
-        self.makers = [results.maker(tuple(each.shape), np.dtype(each.dtype)) for each in steps.outputs]
+        self.makers = [results.maker(tuple(spec.shape), np.dtype(spec.dtype)) for spec in steps.outputs]
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
         self._words = program_words(steps, self._inputs, live)
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
@@ -178,28 +178,30 @@ class NativeExecutor(Executor):
     def _run(self, inputs: Arrays, times: int | None, live: int = 0) -> list[NDArray[Any]]:
         run = Run(self._layout, inputs, [make() for make in self.makers])
         if live:
-            status = self.library.run_live(self.handle, run.given, run.made, times, run.report, self._token, live)
+            status = self.library.run_live(
+                self.handle, run.inputs_at, run.outputs_at, times, run.report, self._token, live
+            )
         else:
-            status = self.library.run(self.handle, run.given, run.made, times, run.report, self._token)
+            status = self.library.run(self.handle, run.inputs_at, run.outputs_at, times, run.report, self._token)
         if status != OK:
             self.raise_failure(status, run.said())
         return run.outputs
 
     def _kernels(self, libraries: Mapping[int, NativeLibrary]) -> list[int]:
         """Address of the function of every call."""
-        lanes, calls, found = lanes_of(self._steps), iter(self._steps.calls), list[int]()
+        lanes, calls, addresses = lanes_of(self._steps), iter(self._steps.calls), list[int]()
         for group in self.groups:
             lane = lanes[group.lane]
             # Where nothing was placed, kernels may run on another number of threads than they were built for.
             library = libraries[lane.threads] if self._steps.lanes and not lane.device else self.library
             for _ in range(group.calls):
                 step = next(calls)
-                found.append(
-                    self._callback(self._devices[len(found)], host_operands(step))
+                addresses.append(
+                    self._callback(self._devices[len(addresses)], host_operands(step))
                     if lane.device
                     else library.kernel(step.symbol)
                 )
-        return found
+        return addresses
 
     def _callback(self, function: DeviceCall, operands: Sequence[Operand]) -> int:
         """Address of a kernel that calls ``function``."""

@@ -87,9 +87,9 @@ class RunLayout:
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
-        self.given = ctypes.sizeof(Report)
-        self.made = self.given + inputs * ctypes.sizeof(c_void_p)
-        self.block = c_char * (self.made + outputs * ctypes.sizeof(c_void_p))
+        self.inputs_at = ctypes.sizeof(Report)
+        self.outputs_at = self.inputs_at + inputs * ctypes.sizeof(c_void_p)
+        self.block = c_char * (self.outputs_at + outputs * ctypes.sizeof(c_void_p))
         self.fill = struct.Struct(f"{inputs + outputs}P").pack_into
         self.inputs = inputs
 
@@ -99,17 +99,17 @@ class Run:
 
     Attributes:
         inputs, outputs: the arrays.
-        report, given, made: addresses that ``tune_core_run_request`` takes.
+        report, inputs_at, outputs_at: addresses that ``tune_core_run_request`` takes.
     """
 
-    __slots__ = ("_block", "given", "inputs", "made", "outputs", "report")
+    __slots__ = ("_block", "inputs", "inputs_at", "outputs", "outputs_at", "report")
 
     def __init__(self, layout: RunLayout, inputs: Sequence[NDArray[Any]], outputs: list[NDArray[Any]]) -> None:
         self.inputs, self.outputs = inputs, outputs
         self._block = block = layout.block()
-        layout.fill(block, layout.given, *addresses((*inputs[: layout.inputs], *outputs)))
+        layout.fill(block, layout.inputs_at, *addresses((*inputs[: layout.inputs], *outputs)))
         self.report = at = ctypes.addressof(block)
-        self.given, self.made = at + layout.given, at + layout.made
+        self.inputs_at, self.outputs_at = at + layout.inputs_at, at + layout.outputs_at
 
     def said(self) -> Report:
         """What the core reported."""

@@ -73,8 +73,13 @@ class NativeStreams:
         self.cancel_all = library.function("tune_streams_cancel_runs", None, c_void_p)
         table = (Stream * len(executors))(
             *(
-                Stream(each.handle, _pointer(each.library.run), _pointer(each.library.cancel), each.first_cpu)
-                for each in executors
+                Stream(
+                    executor.handle,
+                    _pointer(executor.library.run),
+                    _pointer(executor.library.cancel),
+                    executor.first_cpu,
+                )
+                for executor in executors
             )
         )
         self.handle = c_void_p()
@@ -102,10 +107,10 @@ class NativeStreams:
         except IndexError:
             call = NativeCall(self)
         call.inputs = inputs
-        made = call.run_anew(timeout_s)
+        outputs = call.run_anew(timeout_s)
         call.inputs = ()
         self._unused.append(call)
-        return made
+        return outputs
 
     def cancel_runs(self) -> None:
         """Implement ``Streams.cancel_runs``."""

@@ -167,7 +167,7 @@ def _frames(sections: list[_Section]) -> dict[str, int]:
 def _attributes(sections: list[_Section], wanted: int) -> dict[str, int]:
     """Kernel → its value of one attribute in the common ``.nv.info``."""
     symbols = _symbols(sections)
-    found: dict[str, int] = {}
+    by_kernel: dict[str, int] = {}
     for section in sections:
         if section.name != ".nv.info":
             continue
@@ -180,9 +180,9 @@ def _attributes(sections: list[_Section], wanted: int) -> dict[str, int]:
             if attribute == wanted and size >= 8:
                 symbol, value = struct.unpack_from("<II", section.data, position)
                 if symbol < len(symbols):
-                    found[symbols[symbol]] = value
+                    by_kernel[symbols[symbol]] = value
             position += size
-    return found
+    return by_kernel
 
 
 def _symbols(sections: list[_Section]) -> list[str]:
@@ -191,8 +191,8 @@ def _symbols(sections: list[_Section]) -> list[str]:
     if table is None:
         return []
     texts = sections[table.link].data
-    found = []
+    names = []
     for position in range(0, len(table.data), 24):
         begin = struct.unpack_from("<I", table.data, position)[0]
-        found.append(texts[begin : texts.index(b"\0", begin)].decode())
-    return found
+        names.append(texts[begin : texts.index(b"\0", begin)].decode())
+    return names

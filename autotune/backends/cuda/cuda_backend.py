@@ -73,9 +73,9 @@ class CudaBackend:
             for task in program.tasks
             if task.template != RECURRENT and is_scheduled(load_program(program.programs[task.key]))
         )
-        if found := next(by_hand, None):
+        if name := next(by_hand, None):
             raise ModelError(
-                f"{model} has a kernel that is written for CPUs only ({found}); tune it with --target host, or with "
+                f"{model} has a kernel that is written for CPUs only ({name}); tune it with --target host, or with "
                 "--lanes cpu,cuda:0, which leaves it to the CPU"
             )
 

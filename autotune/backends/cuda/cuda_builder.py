@@ -131,7 +131,7 @@ class CudaBuildHandler(Handler):
         """Do one job; ``Refused`` if a kernel compiles in no config."""
         try:
             with ThreadPoolExecutor(read_host().usable_threads) as threads:
-                built = list(threads.map(lambda each: _try(each, self._target, job.sources), job.wanted))
+                built = list(threads.map(lambda kernel: _try(kernel, self._target, job.sources), job.wanted))
         except ScheduleError as error:
             return Refused(MeasureError(str(error)))
         if job.library is not None:
@@ -139,7 +139,7 @@ class CudaBuildHandler(Handler):
             for module in others:
                 first.mod.import_module(module.mod)
             first.export_library(str(job.library))
-        return {each.symbol: chosen for each, (chosen, _) in zip(job.wanted, built, strict=True)}
+        return {kernel.symbol: chosen for kernel, (chosen, _) in zip(job.wanted, built, strict=True)}
 
 
 def _scheduled(program: tirx.PrimFunc, config: Config, target: Target) -> tirx.PrimFunc:
@@ -159,14 +159,14 @@ def _try(wanted: Wanted, target: Target, sources: Path | None) -> tuple[Chosen, 
             passed_over.append((config.to_json(), named_last_line(error)))
             continue
         kernels = tuple(compiled.kernels.values())
-        found = Chosen(config, kernels, tuple(passed_over), time.perf_counter() - began)
+        chosen = Chosen(config, kernels, tuple(passed_over), time.perf_counter() - began)
         if sources is not None:
             (sources / f"{symbol}.cu").write_text("\n".join(compiled.sources))
-        if not found.local_bytes:
-            return found, module
-        passed_over.append((config.to_json(), f"{found.local_bytes} bytes of local memory"))
-        if best is None or found.local_bytes < best[0].local_bytes:
-            best = found, module
+        if not chosen.local_bytes:
+            return chosen, module
+        passed_over.append((config.to_json(), f"{chosen.local_bytes} bytes of local memory"))
+        if best is None or chosen.local_bytes < best[0].local_bytes:
+            best = chosen, module
     if best is None:
         raise ScheduleError(f"kernel {symbol} compiles in none of {len(wanted.configs)} configs: {passed_over[-1][1]}")
     return best

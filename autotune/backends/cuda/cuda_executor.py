@@ -119,9 +119,9 @@ class CudaExecutor(Executor):
             for number, tensor in self._inputs.items():
                 self._upload(number, tensor, inputs[number])
             self._launch()
-            found = [self._download(operand, pinned) for operand, pinned in self._outputs]
+            arrays = [self._download(operand, pinned) for operand, pinned in self._outputs]
             self._driver.synchronize(self._stream)
-            return [array.copy() for array in found]
+            return [array.copy() for array in arrays]
 
     def run_there(self, inputs: Sequence[Place], outputs: Sequence[Place]) -> None:
         """Run on inputs that lie in the device's memory, and leave the outputs there.
@@ -136,8 +136,8 @@ class CudaExecutor(Executor):
                 self._driver.call("cuMemcpyDtoDAsync", address_of(tensor), address, size, self._stream)
             self._launch()
             for (operand, _), (address, size) in zip(self._outputs, outputs, strict=True):
-                made = address_of(self._arena) + operand.index
-                self._driver.call("cuMemcpyDtoDAsync", address, made, size, self._stream)
+                source = address_of(self._arena) + operand.index
+                self._driver.call("cuMemcpyDtoDAsync", address, source, size, self._stream)
             self._driver.synchronize(self._stream)
 
     def _launch(self) -> None:

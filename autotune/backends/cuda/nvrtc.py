@@ -107,8 +107,8 @@ def include_folder() -> Path:
     Raises:
         InstallError: if there is none.
     """
-    found = importlib.util.find_spec("nvidia") if _installed("nvidia") else None
-    roots = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
+    spec = importlib.util.find_spec("nvidia") if _installed("nvidia") else None
+    roots = [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
     candidates = [
         folder / "include"
         for root in roots

@@ -112,23 +112,23 @@ def _launches(host: tvm.IRModule, device: tvm.IRModule) -> tuple[Launch, ...]:
     for func in _flat(host).functions.values():
         tvm_ffi.structural_walk(func.body, (Call, calls.append))  # append returns None, which means: go on
     kernels = {str(func.attrs["global_symbol"]): func for func in device.functions.values()}
-    found = []
+    launches = []
     for call in calls:
         name = str(getattr(call.args[0], "value", "")) if len(call.args) else ""
         if name not in kernels:
             continue
         tags = [str(tag) for tag in kernels[name].attrs["tirx.kernel_launch_params"] if str(tag) in AXES]
-        params, given = kernels[name].params, list(call.args)[1:]
+        params, values = kernels[name].params, list(call.args)[1:]
         arguments = tuple(
             int(value) if isinstance(value, tirx.IntImm) else param.name.removesuffix("_ptr")
-            for param, value in zip(params, given, strict=False)
+            for param, value in zip(params, values, strict=False)
         )
-        numbers = [int(value) for value in given[len(params) :]]
+        numbers = [int(value) for value in values[len(params) :]]
         extents = dict(zip(tags, numbers, strict=False))  # dynamic shared memory may come behind
         shape = [extents.get(axis, 1) for axis in AXES]
-        found.append(Launch(name, arguments, (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])))
-    check(found, "no kernel is launched")
-    return tuple(found)
+        launches.append(Launch(name, arguments, (shape[0], shape[1], shape[2]), (shape[3], shape[4], shape[5])))
+    check(launches, "no kernel is launched")
+    return tuple(launches)
 
 
 def _flat(host: tvm.IRModule) -> tvm.IRModule:
@@ -137,5 +137,7 @@ def _flat(host: tvm.IRModule) -> tvm.IRModule:
     def unrolled(loop: tirx.For) -> tirx.For:
         return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.UNROLLED, loop.body)
 
-    found = {name: tvm_ffi.structural_map(func, (tirx.For, unrolled)) for name, func in host.functions.items()}
-    return tvm.transform.Sequential([tirx.transform.UnrollLoop(), tirx.transform.StmtSimplify()])(tvm.IRModule(found))
+    functions = {name: tvm_ffi.structural_map(func, (tirx.For, unrolled)) for name, func in host.functions.items()}
+    return tvm.transform.Sequential([tirx.transform.UnrollLoop(), tirx.transform.StmtSimplify()])(
+        tvm.IRModule(functions)
+    )

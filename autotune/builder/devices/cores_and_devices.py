@@ -326,7 +326,7 @@ class CoresAndDevices:
         if self.options.device and self._is_tight:
             return [statistics.median(self._apart(candidate)) for candidate in candidates]
         if self.options.device:
-            return race([self._run(candidate.made) for candidate in candidates])
+            return race([self._run(candidate.executable) for candidate in candidates])
         alone = self._alone
         predicted = (
             candidate.placed or self._settled([self.whole], (0, alone[candidate.name], 0)) for candidate in candidates
@@ -338,7 +338,7 @@ class CoresAndDevices:
         if self.options.device and self._is_tight:
             return interval([a / b for a, b in zip(self._apart(one), self._apart(other), strict=True)])
         if self.options.device:
-            return ratios(self._run(one.made), self._run(other.made))
+            return ratios(self._run(one.executable), self._run(other.executable))
         before, after = self.seconds([one, other])
         return [before / after] * 3
 
@@ -346,7 +346,7 @@ class CoresAndDevices:
         """Implement ``Source.taken``: measured where the devices are here, else unknown."""
         if not self.options.device:
             return {}
-        session = InferenceSession(candidate.made)
+        session = InferenceSession(candidate.executable)
         feed = session_inputs(session, self.options.seed)
         return occupied_s(timelines(lambda: session.timeline(feed)), session.lanes)
 
@@ -356,7 +356,7 @@ class CoresAndDevices:
 
     def _apart(self, candidate: Candidate[Path]) -> list[float]:
         """Seconds of runs while no other candidate is open: two may not fit into a device's memory."""
-        return apart(self._run(candidate.made))
+        return apart(self._run(candidate.executable))
 
     def make(self, number: int, placed: PlacedModel) -> Path:
         """Implement ``Source.make``: an artifact."""

@@ -101,9 +101,9 @@ def label_encoder(node: Node, e: Emit) -> list[str] | None:
     if keys.dtype.kind == "f" and np.isnan(keys).any():
         hit = e.op("Or", hit, e.op("And", e.op("IsNaN", x), e.const(np.isnan(keys))))
     hit = e.cast(hit, TensorProto.INT32)
-    found = e.op("Gather", e.const(values), e.op("ArgMax", hit, axis=-1, keepdims=0), axis=0)
+    looked_up = e.op("Gather", e.const(values), e.op("ArgMax", hit, axis=-1, keepdims=0), axis=0)
     any_hit = e.cast(e.reduce("ReduceMax", hit, [-1], keepdims=False), TensorProto.BOOL)
-    return [e.op("Where", any_hit, found, e.const(default.reshape(())))]
+    return [e.op("Where", any_hit, looked_up, e.const(default.reshape(())))]
 
 
 def _entries(node: Node, side: str) -> NDArray[Any]:
@@ -138,9 +138,9 @@ def tf_idf_vectorizer(node: Node, e: Emit) -> list[str] | None:
     table = np.zeros((len(places), max(places) + 1), np.float32)
     weights, mode = node.attr("weights"), str(node.attr("mode"))
     table[np.arange(len(places)), places] = weights if weights and mode != "TF" else 1
-    found = e.concat(counts, 1)
-    found = e.op("Min", found, e.const(np.float32(1))) if mode == "IDF" else found
-    return [e.reshape(e.op("MatMul", found, e.const(table)), *shape[:-1], max(places) + 1)]
+    occurrences = e.concat(counts, 1)
+    occurrences = e.op("Min", occurrences, e.const(np.float32(1))) if mode == "IDF" else occurrences
+    return [e.reshape(e.op("MatMul", occurrences, e.const(table)), *shape[:-1], max(places) + 1)]
 
 
 def _occurrences(node: Node, e: Emit, x: str, grams: NDArray[np.int64], columns: int) -> str:

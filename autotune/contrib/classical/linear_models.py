@@ -24,9 +24,9 @@ def _weighted(node: Node, e: Emit, x: str, columns: int, count: int) -> str:
     coefficients = np.array(node.attr("coefficients"), np.float32)
     if coefficients.size != count * columns:
         raise node.refused(f"its {coefficients.size} coefficients are not {count} times its {columns} features")
-    made = e.op("MatMul", x, e.const(np.ascontiguousarray(coefficients.reshape(count, columns).T)))
+    product = e.op("MatMul", x, e.const(np.ascontiguousarray(coefficients.reshape(count, columns).T)))
     intercepts = node.attr("intercepts")
-    return e.op("Add", made, e.const(np.array(intercepts, np.float32))) if intercepts else made
+    return e.op("Add", product, e.const(np.array(intercepts, np.float32))) if intercepts else product
 
 
 @rewrites("LinearRegressor", domain=CLASSICAL)
@@ -80,14 +80,14 @@ def svm_regressor(node: Node, e: Emit) -> list[str] | None:
     coefficients = np.array(node.attr("coefficients"), np.float32)
     if count:
         vectors = np.array(node.attr("support_vectors"), np.float32).reshape(count, columns)
-        made = e.op("MatMul", _kernel(node, e, x, vectors), e.const(coefficients.reshape(-1, 1)))
+        scores = e.op("MatMul", _kernel(node, e, x, vectors), e.const(coefficients.reshape(-1, 1)))
     else:
-        made = _kernel(node, e, x, coefficients.reshape(1, columns))
-    made = e.op("Add", made, e.const(np.float32(node.attr("rho")[0])))
+        scores = _kernel(node, e, x, coefficients.reshape(1, columns))
+    scores = e.op("Add", scores, e.const(np.float32(node.attr("rho")[0])))
     if node.attr("one_class", 0):
-        above = e.op("Greater", made, e.const(np.float32(0)))
-        made = e.op("Where", above, e.const(np.float32(1)), e.const(np.float32(-1)))
-    return [transformed(node, e, made)]
+        above = e.op("Greater", scores, e.const(np.float32(0)))
+        scores = e.op("Where", above, e.const(np.float32(1)), e.const(np.float32(-1)))
+    return [transformed(node, e, scores)]
 
 
 @rewrites("SVMClassifier", domain=CLASSICAL)

@@ -19,8 +19,8 @@ def transformed(node: Node, e: Emit, scores: str) -> str:
     Raises:
         UnsupportedError: for ``SOFTMAX_ZERO`` and ``PROBIT``.
     """
-    given = node.attr("post_transform", "NONE")
-    kind = POST_TRANSFORMS[given] if isinstance(given, int) else str(given)
+    transform = node.attr("post_transform", "NONE")
+    kind = POST_TRANSFORMS[transform] if isinstance(transform, int) else str(transform)
     if kind == "NONE":
         return scores
     if kind == "SOFTMAX":

@@ -87,13 +87,13 @@ class Forest:
         with_nan = bool(self.missing.any())
         fields = [feature, self.true, self.false, np.maximum(self.mode, 0), self.missing]
         tables = {
-            "nodes": np.stack([each.astype(np.int32) for each in fields]),
+            "nodes": np.stack([column.astype(np.int32) for column in fields]),
             "threshold": self.threshold,
             "roots": self.roots.astype(np.int32),
             "members": np.zeros((1, 1), self.threshold.dtype) if self.members is None else self.members,
         }
-        given = [e.const(tables[name]) for name in TABLES]
-        place = e.op(WALK, x, *given, domain=OWN_DOMAIN, depth=depth, modes=modes or [0], missing=int(with_nan))
+        operands = [e.const(tables[name]) for name in TABLES]
+        place = e.op(WALK, x, *operands, domain=OWN_DOMAIN, depth=depth, modes=modes or [0], missing=int(with_nan))
         e.declare(place, (rows, len(self.roots)), TensorProto.INT32)
         return e.op("Gather", e.const(self.weights), place, axis=0)
 
@@ -101,16 +101,16 @@ class Forest:
 def _marked(size: int, *places: Array) -> Array:
     """(size,) whether each is among ``places``: sorting millions of them takes seconds."""
     marks = np.zeros(size, bool)
-    for each in places:
-        marks[each] = True
+    for indices in places:
+        marks[indices] = True
     return marks
 
 
 def _numbers(node: Node, name: str, dtype: Any) -> Array:
     """A list attribute, or its twin ``…_as_tensor``, as an array; empty where there is none."""
     tensor = node.attr(f"{name}_as_tensor")
-    if tensor is None and (given := node.numbers(name)) is not None:
-        return given.astype(dtype)
+    if tensor is None and (listed := node.numbers(name)) is not None:
+        return listed.astype(dtype)
     tensor = node.attr(name) if tensor is None else tensor
     return np.zeros(0, dtype) if tensor is None else numpy_helper.to_array(tensor).astype(dtype)
 
@@ -123,9 +123,9 @@ def _forest(node: Node, targets: str, count: int, real: Any) -> Forest:
     inner = modes != LEAF
 
     def led(name: str) -> Array:
-        made = np.arange(size)
-        made[inner] = place.of(trees[inner], _numbers(node, name, np.int64)[inner])
-        return made
+        successors = np.arange(size)
+        successors[inner] = place.of(trees[inner], _numbers(node, name, np.int64)[inner])
+        return successors
 
     true, false = led("nodes_truenodeids"), led("nodes_falsenodeids")
     roots = np.flatnonzero(~_marked(size, true[inner], false[inner]))
@@ -166,12 +166,12 @@ class _Places:
             UnsupportedError: if there is no such node.
         """
         keys = self._keys(trees, own)
-        found = np.searchsorted(self._keys_in_order, keys, "right") - 1
-        wrong = (found < 0) | (self._keys_in_order[found] != keys) | (own - self._least[1] >= self._span)
+        positions = np.searchsorted(self._keys_in_order, keys, "right") - 1
+        wrong = (positions < 0) | (self._keys_in_order[positions] != keys) | (own - self._least[1] >= self._span)
         if wrong.any() or (own < self._least[1]).any():
             at = int(np.argmax(wrong | (own < self._least[1])))
             raise self._node.refused(f"tree {trees[at]} has no node {own[at]}")
-        rows: Array = self._order[found]
+        rows: Array = self._order[positions]
         return rows
 
 
@@ -192,8 +192,8 @@ def _over_trees(e: Emit, kind: str, leaves: str, targets: int) -> str:
 
 def _aggregated(node: Node, e: Emit, leaves: str, trees: int, targets: int, real: Any = np.float32) -> str:
     """(N, T, C) of the NumPy type ``real`` → (N, C)."""
-    given = node.attr("aggregate_function", "SUM")
-    kind = AGGREGATES[given] if isinstance(given, int) else str(given)
+    aggregate = node.attr("aggregate_function", "SUM")
+    kind = AGGREGATES[aggregate] if isinstance(aggregate, int) else str(aggregate)
     if kind in ("MIN", "MAX"):
         return _over_trees(e, f"Reduce{kind.capitalize()}", leaves, targets)
     total = _over_trees(e, "ReduceSum", leaves, targets)
@@ -205,9 +205,9 @@ def tree_regressor(node: Node, e: Emit) -> list[str] | None:
     """The sum, average or extreme of the leaves per target, and a base value."""
     x, rows, real = _rows(node, e)
     forest = _forest(node, "target", int(node.attr("n_targets", 1)), real)
-    made = _aggregated(node, e, forest.leaves(node, e, x, rows), *forest.sizes())
+    totals = _aggregated(node, e, forest.leaves(node, e, x, rows), *forest.sizes())
     base = _numbers(node, "base_values", np.float32)
-    return [transformed(node, e, e.op("Add", made, e.const(base)) if base.size else made)]
+    return [transformed(node, e, e.op("Add", totals, e.const(base)) if base.size else totals)]
 
 
 @rewrites("TreeEnsembleClassifier", domain=CLASSICAL)
@@ -238,8 +238,8 @@ def tree_classifier(node: Node, e: Emit) -> list[str] | None:
         rest = e.op("Sub", e.const(np.float32(1)), score)
         return [label_by_sign(e, score, rows, labels, 0.5), e.concat([rest, score], 1)]
     both = e.concat([e.op("Neg", score), score], 1)
-    made = transformed(node, e, both) if str(node.attr("post_transform")) == "LOGISTIC" else both
-    return [label_by_sign(e, score, rows, labels), made]
+    transformed_scores = transformed(node, e, both) if str(node.attr("post_transform")) == "LOGISTIC" else both
+    return [label_by_sign(e, score, rows, labels), transformed_scores]
 
 
 @rewrites("TreeEnsemble", domain=CLASSICAL)

@@ -46,15 +46,15 @@ def walk_trees(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], op
     Args:
         attrs: ``depth`` in steps; ``modes``, the numbers of those that there are; ``missing``, whether NaN counts.
     """
-    given = [each for each in inputs if each is not None]
-    shapes = [tuple(int(size) for size in each.ty.shape) for each in given]
+    operands = [operand for operand in inputs if operand is not None]
+    shapes = [tuple(int(size) for size in operand.ty.shape) for operand in operands]
     tables = dict(zip(TABLES, shapes[1:], strict=True))
     modes = [int(mode) for mode in attrs["modes"]]
-    real = str(given[0].ty.dtype)
+    real = str(operands[0].ty.dtype)
     func = walk(shapes[0], tables, real, int(attrs["depth"]), modes, bool(attrs["missing"]))
     kernel = bb.add_func(func.without_attr("global_symbol"), "walk_trees")
-    made = relax.TensorType((shapes[0][0], tables["roots"][0]), "int32")
-    return bb.emit(relax.op.call_tir(kernel, relax.Tuple(given), made))
+    result_type = relax.TensorType((shapes[0][0], tables["roots"][0]), "int32")
+    return bb.emit(relax.op.call_tir(kernel, relax.Tuple(operands), result_type))
 
 
 def walk(

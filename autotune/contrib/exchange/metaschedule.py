@@ -90,11 +90,11 @@ def _database(
     records: list[str] = []
     for key in keys:
         program = log.workload(key.task)
-        found = log.fastest(key, PER_KEY)
+        fastest = log.fastest(key, PER_KEY)
         if program is None:
-            skipped["the log does not hold its program"] += len(found)
+            skipped["the log does not hold its program"] += len(fastest)
             continue
-        for record in found:
+        for record in fastest:
             latency_s = record.measurement.latency_s
             answer = client.request(write=[key.task, program, record.config.to_json(), target.to_json(), latency_s])
             if "error" in answer:
@@ -129,8 +129,8 @@ def import_databases(folder: Path, log: TuningLog, when: float) -> ExchangeRepor
     Raises:
         LogError: if there is no database or it cannot be read.
     """
-    found = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
-    databases = [path for path in found if (path / WORKLOADS).is_file() and (path / RECORDS).is_file()]
+    folders = [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
+    databases = [path for path in folders if (path / WORKLOADS).is_file() and (path / RECORDS).is_file()]
     if not databases:
         raise LogError(f"{folder} holds no {WORKLOADS} and {RECORDS}; give MetaSchedule's work_dir")
     with TraceClient() as client:
@@ -169,11 +169,11 @@ class _Reader:
                 for number, line in enumerate(bounded_lines(stream), start=1):
                     self.lines += 1
                     try:
-                        found = self._entries_of(_request_of(line, workloads), exact)
+                        entries = self._entries_of(_request_of(line, workloads), exact)
                     except AutotuneError as error:
                         self.bad.append(BadLine(number, str(error)))
                         continue
-                    yield from found
+                    yield from entries
         except OSError as error:
             raise LogError(f"{path} cannot be imported ({error.strerror}); check its files") from error
 
@@ -234,7 +234,7 @@ def _beginning(path: Path) -> str:
 
 def _json(line: bytes, name: str) -> object:
     try:
-        found: object = parsed_json(line, MOST_DEPTH)
+        value: object = parsed_json(line, MOST_DEPTH)
     except ValueError as error:
         raise LogError(f"{name} is not JSON: {str(error)[:100]}") from error
-    return found
+    return value

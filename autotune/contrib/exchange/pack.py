@@ -128,9 +128,9 @@ def _constraints(extras: tuple[str, ...]) -> str:
     """The versions here of what the job needs; what is not installed here is left to pip."""
     required = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
     names = [
-        each.name
-        for each in required
-        if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras)
+        requirement.name
+        for requirement in required
+        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
     ]
     versions = {name: installed(name) for name in (*names, REFERENCE)}
     return "".join(f"{name}=={version}\n" if version else f"{name}\n" for name, version in versions.items())

@@ -60,8 +60,8 @@ class TraceClient(AbstractContextManager["TraceClient"]):
         except MeasureError as error:
             raise LogError(f"the process that reads MetaSchedule's JSON does not start: {error}") from error
         if not isinstance(answer, Lost):
-            found: dict[str, Any] = answer
-            return found
+            reply: dict[str, Any] = answer
+            return reply
         self._lost_s += time.monotonic() - began
         if answer.error == "timeout":
             return {"error": f"TVM's parser did not end within {self._timeout_s:.0f} s"}

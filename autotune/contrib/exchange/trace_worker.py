@@ -59,12 +59,12 @@ class TraceHandler(Handler):
     def _read(self, workload: object, record: object) -> dict[str, Any]:
         kept = self._parsed(json.dumps(workload), lambda _: _workload_of(workload))
         checked_trace(json.dumps(record[0] if isinstance(record, list) and record else None))
-        found = TuningRecord.from_json(record, kept)
+        tuning_record = TuningRecord.from_json(record, kept)
         func = normalise(_only_function(kept.mod))
-        trace = trace_of(found)
+        trace = trace_of(tuning_record)
         replayed(func, trace)  # what does not apply to its own program is of no use to anybody
-        run_secs = [float(value) for value in found.run_secs or ()]
-        target = None if found.target is None else json.loads(str(found.target))
+        run_secs = [float(value) for value in tuning_record.run_secs or ()]
+        target = None if tuning_record.target is None else json.loads(str(tuning_record.target))
         return {
             "tvm": tvm.__version__,
             "task": task_key(func),

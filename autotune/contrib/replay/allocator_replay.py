@@ -182,7 +182,7 @@ def _hull(searches: Sequence[Trajectory]) -> list[tuple[float, float, float]]:
     """
     weight = searches[0].trace.task.weight
     points = sorted({point for task in searches for point in zip(task.spent_s, task.true_s, strict=True)})
-    found: list[tuple[float, float, float]] = []
+    segments: list[tuple[float, float, float]] = []
     place = 0
     while place < len(points) - 1:
         t0, l0 = points[place]
@@ -190,6 +190,6 @@ def _hull(searches: Sequence[Trajectory]) -> list[tuple[float, float, float]]:
         slope, best = max(slopes)
         if slope <= 0:
             break
-        found.append((slope, points[best][0] - t0, weight * (l0 - points[best][1])))
+        segments.append((slope, points[best][0] - t0, weight * (l0 - points[best][1])))
         place = best
-    return found
+    return segments

@@ -151,7 +151,7 @@ def _allocate(files: Sequence[TraceFile], rules: ReplayRules, job: Job) -> Model
 
 
 def _weighted(file: TraceFile, weight: int) -> list[Trace]:
-    return [replace(each, task=replace(each.task, weight=weight * each.task.weight)) for each in file.traces]
+    return [replace(trace, task=replace(trace.task, weight=weight * trace.task.weight)) for trace in file.traces]
 
 
 def _joined(models: Iterable[Sequence[Trace]]) -> tuple[list[Trace], list[list[int]]]:
@@ -159,16 +159,16 @@ def _joined(models: Iterable[Sequence[Trace]]) -> tuple[list[Trace], list[list[i
 
     A task that several models have belongs to the first of them.
     """
-    found: dict[str, Trace] = {}
+    by_key: dict[str, Trace] = {}
     parts = []
     for traces in models:
-        before = len(found)
+        before = len(by_key)
         for trace in traces:
-            known = found.get(trace.task.key)
+            known = by_key.get(trace.task.key)
             weight = trace.task.weight + (known.task.weight if known is not None else 0)
-            found[trace.task.key] = replace(known or trace, task=replace(trace.task, weight=weight))
-        parts.append(list(range(before, len(found))))
-    return list(found.values()), parts
+            by_key[trace.task.key] = replace(known or trace, task=replace(trace.task, weight=weight))
+        parts.append(list(range(before, len(by_key))))
+    return list(by_key.values()), parts
 
 
 _KINDS: dict[str, Callable[[Sequence[TraceFile], ReplayRules, Job], Any]] = {
@@ -221,13 +221,13 @@ class Replay:
         jobs = [Job(kind, place, name, seed) for place in places for name in names for seed in seeds]
         work = partial(_run, self._paths, rules)
         if rules.processes == 1:
-            found = [work(job) for job in jobs]
+            outcomes = [work(job) for job in jobs]
         else:
             context = multiprocessing.get_context("spawn")
             ending = partial(end_with_parent, os.getpid())
             with ProcessPoolExecutor(rules.processes, mp_context=context, initializer=ending) as pool:
-                found = list(pool.map(work, jobs, chunksize=max(1, min(JOBS_AT_ONCE, len(jobs) // 16))))
+                outcomes = list(pool.map(work, jobs, chunksize=max(1, min(JOBS_AT_ONCE, len(jobs) // 16))))
         by_name: dict[str, dict[Place, list[Any]]] = {name: {} for name in names}
-        for job, outcome in zip(jobs, found, strict=True):
+        for job, outcome in zip(jobs, outcomes, strict=True):
             by_name[job.name].setdefault(job.place, []).append(outcome)
         return by_name

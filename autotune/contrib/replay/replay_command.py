@@ -125,14 +125,14 @@ def replay(request: ReplayRequest) -> Reply:
         "searcher": searcher_table,
         "allocator": allocator_table,
     }
-    found = [makers[kind](board, names) for kind, names in wanted.items()]
+    tables = [makers[kind](board, names) for kind, names in wanted.items()]
     if request.plot is not None:
-        write_page(request.plot, found)
-    lines = [line for one in found for line in ("", one.title, *table(one.heads, one.rows))]
+        write_page(request.plot, tables)
+    lines = [line for one in tables for line in ("", one.title, *table(one.heads, one.rows))]
     data = {
         "traces": [file.name for file in board.files],
         "machines": sorted({file.machine for file in board.files}),
         "seeds": request.seeds,
-        "tables": {one.title: one.data for one in found},
+        "tables": {one.title: one.data for one in tables},
     }
     return Reply(lines[1:], data, request.as_json)

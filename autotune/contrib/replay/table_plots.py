@@ -82,7 +82,7 @@ def _curve_plot(table: Table, model: str) -> str:
         name: [(t, ratio) for t, ratio in zip(curve["time_s"], curve["ratio"], strict=True) if t > 0 and ratio > 0]
         for name, curve in curves.items()
     }
-    every = [point for found in points.values() for point in found]
+    every = [point for curve in points.values() for point in curve]
     if not every:
         return ""
     title = f"{model}: model latency over its final one, median over seeds"
@@ -93,8 +93,8 @@ def _curve_plot(table: Table, model: str) -> str:
     canvas.text(60, 14, title)
     canvas.axis_x(x, CURVE_HEIGHT, 40, "seconds of tuning")
     canvas.axis_y(y, 60, RIGHT, "")
-    for index, (name, found) in enumerate(points.items()):
+    for index, (name, line) in enumerate(points.items()):
         canvas.text(RIGHT, 56 + 14 * index, name, _colour(index), "end")
-        if found:
-            canvas.path([(x(t), y(ratio)) for t, ratio in found], _colour(index), step=True)
+        if line:
+            canvas.path([(x(t), y(ratio)) for t, ratio in line], _colour(index), step=True)
     return canvas.render()

@@ -62,9 +62,9 @@ def evaluator_table(replay: Replay, names: Sequence[str]) -> Table:
         ["evaluator", "run s of a tuning", f"× less than {base}", "least", "wrong by 2%", "wrong by 5%", "worst task",
          "excess p95"],
     )  # fmt: skip
-    spent = {name: [_median(one.run_s for one in found) for found in outcomes[name].values()] for name in names}
+    spent = {name: [_median(one.run_s for one in of_task) for of_task in outcomes[name].values()] for name in names}
     for name, by_task in outcomes.items():
-        excess = {replay.label(place): [one.excess for one in found] for place, found in by_task.items()}
+        excess = {replay.label(place): [one.excess for one in of_task] for place, of_task in by_task.items()}
         every = list(chain(*excess.values()))
         wrong = {str(share): _share(one > share for one in every) for share in WITHIN}
         less = [base_s / own_s for base_s, own_s in zip(spent[base], spent[name], strict=True)]
@@ -95,8 +95,8 @@ def searcher_table(replay: Replay, names: Sequence[str]) -> Table:
         ["searcher", "within", *labels, "geo-mean", f"× {names[0]}, paired", "tuning s", "missed", "ms/trial"],
     )
     for name, by_task in replay.outcomes("searcher", replay.tasks(), names).items():
-        found = {replay.label(place): outcomes for place, outcomes in by_task.items()}
-        every = list(chain(*found.values()))
+        by_label = {replay.label(place): outcomes for place, outcomes in by_task.items()}
+        every = list(chain(*by_label.values()))
         thinking_s = sum(one.thinking_s for one in every)
         facts: dict[str, Any] = {
             "within": {},
@@ -105,13 +105,13 @@ def searcher_table(replay: Replay, names: Sequence[str]) -> Table:
         }
         table.data[name] = facts
         for place, near in enumerate(replay.rules.near):
-            trials = {label: [float(one.trials[place]) for one in of] for label, of in found.items()}
+            trials = {label: [float(one.trials[place]) for one in of] for label, of in by_label.items()}
             medians = {label: _median(values) for label, values in trials.items()}
             within = {
                 "median_trials": medians,
                 "geometric_mean": geometric_mean(medians.values()),
-                "tuning_s": geometric_mean(_median(one.tuning_s[place] for one in of) for of in found.values()),
-                "missed": _share(not one.found[place] for one in every),
+                "tuning_s": geometric_mean(_median(one.tuning_s[place] for one in of) for of in by_label.values()),
+                "missed": _share(not one.reached[place] for one in every),
             }
             facts["within"][percent(near)] = within
             table.series[f"{name} {percent(near)}"] = trials
@@ -149,17 +149,17 @@ def cost_model_table(replay: Replay, names: Sequence[str]) -> Table:
     )  # fmt: skip
     for name, by_task in replay.outcomes("cost model", replay.tasks(), names).items():
         for place, count in enumerate(replay.rules.fitted):
-            found = [one[place] for one in chain(*by_task.values()) if one[place] is not None]
-            if not found:
+            fits = [one[place] for one in chain(*by_task.values()) if one[place] is not None]
+            if not fits:
                 continue
-            cover = np.mean([one.quality.coverage for one in found], axis=0).tolist()
+            cover = np.mean([one.quality.coverage for one in fits], axis=0).tolist()
             means = {
-                key: float(np.mean([getattr(one.quality, key) for one in found]))
+                key: float(np.mean([getattr(one.quality, key) for one in fits]))
                 for key in ("rank_correlation", "top_recall", "top_coverage", "doubt_rank", "doubt_spread", "error")
             }
             milliseconds = {
-                "fit_ms": 1e3 * _median(one.fit_s for one in found),
-                "predict_ms": 1e3 * _median(one.predict_s for one in found),
+                "fit_ms": 1e3 * _median(one.fit_s for one in fits),
+                "predict_ms": 1e3 * _median(one.predict_s for one in fits),
             }
             table.data[f"{name}/{count}"] = {
                 "coverage": dict(zip(map(str, LEVELS), cover, strict=True)), **means, **milliseconds
@@ -169,7 +169,7 @@ def cost_model_table(replay: Replay, names: Sequence[str]) -> Table:
                 + [f"{value:.2f}" for value in means.values()]
                 + [f"{value:.0f}" for value in milliseconds.values()]
             )
-            table.series.setdefault(name, {})[str(count)] = [one.quality.coverage[1] for one in found]
+            table.series.setdefault(name, {})[str(count)] = [one.quality.coverage[1] for one in fits]
     return table
 
 
@@ -180,7 +180,7 @@ def allocator_table(replay: Replay, names: Sequence[str]) -> Table:
     (by_model,) = replay.outcomes("allocator", places, [",".join(names)]).values()
     whole = " + ".join(file.name for file in replay.files)
     models: dict[str, list[ModelOutcome]] = {
-        whole if rules.portfolio else replay.files[place[0]].name: found for place, found in by_model.items()
+        whole if rules.portfolio else replay.files[place[0]].name: outcomes for place, outcomes in by_model.items()
     }
     table = Table(
         "Allocators: seconds to near the final model latency, median (quartiles)",
@@ -188,18 +188,18 @@ def allocator_table(replay: Replay, names: Sequence[str]) -> Table:
     )
     order = [*names, *([ONE_BY_ONE] if rules.portfolio else []), ORACLE]
     for name in order:
-        areas = {label: _median(one.area(name) for one in found) for label, found in models.items()}
+        areas = {label: _median(one.area(name) for one in outcomes) for label, outcomes in models.items()}
         curves = [one.curves[name] for one in chain(*models.values())]
         facts: dict[str, Any] = {
             "within": {},
             "area_s": areas,
             "area_geometric_mean_s": geometric_mean(areas.values()),
             "thinking_share": float(np.mean([curve.thinking_s / max(curve.times[-1], 1e-9) for curve in curves])),
-            "curves": {label: _median_curve(found, name) for label, found in models.items()},
+            "curves": {label: _median_curve(outcomes, name) for label, outcomes in models.items()},
         }
         table.data[name] = facts
         for near in rules.near:
-            times = {label: [one.time_to(name, near) for one in found] for label, found in models.items()}
+            times = {label: [one.time_to(name, near) for one in outcomes] for label, outcomes in models.items()}
             medians = {label: _median(values) for label, values in times.items()}
             facts["within"][percent(near)] = {"time_s": medians, "geometric_mean_s": geometric_mean(medians.values())}
             table.series[f"{name} {percent(near)}"] = times

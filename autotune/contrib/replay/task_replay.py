@@ -47,14 +47,14 @@ class SearchOutcome:
     Attributes:
         trials: for each factor, up to and including the first config within it; 1.5 × the limit if there was none.
         tuning_s: what they cost, builds and runs, as recorded; all of the search's where there was none.
-        found: for each factor, whether there was one.
+        reached: for each factor, whether there was one.
         thinking_s: seconds that the searcher took here.
         asked: trials that were run.
     """
 
     trials: tuple[int, ...]
     tuning_s: tuple[float, ...]
-    found: tuple[bool, ...]
+    reached: tuple[bool, ...]
     thinking_s: float
     asked: int
 
@@ -151,14 +151,14 @@ def sibling_results(trace: Trace, others: Sequence[Trace], rng: np.random.Genera
 
     The initial configs come first, then random ones.
     """
-    found = []
+    siblings = []
     for other in others:
         if other.task.template != trace.task.template or other.task.key == trace.task.key:
             continue
         configs = dict.fromkeys([*other.space.initial, *other.space.sample(count, rng)])
         bench = ReplayBench(other, make_evaluator("adaptive"), rng)
-        found.append((other.space, tuple((config, bench.measure(config)) for config in list(configs)[:count])))
-    return found
+        siblings.append((other.space, tuple((config, bench.measure(config)) for config in list(configs)[:count])))
+    return siblings
 
 
 def choose_best(trace: Trace, evaluator: str, seed: int, candidates: int = 128) -> EvaluatorOutcome:

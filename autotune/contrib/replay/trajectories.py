@@ -118,12 +118,12 @@ class Trajectories:
     def _siblings(self, index: int, slots: int) -> Siblings:
         """Results of the sibling tasks of task ``index`` after ``slots`` slots each."""
         template = self.tasks[index].trace.task.template
-        found = []
+        siblings = []
         for other, task in enumerate(self.tasks):
             if slots and other != index and task.trace.task.template == template:
                 self.state(other, slots)
-                found.append((task.trace.space, task.known(slots)))
-        return [(space, results) for space, results in found if results]
+                siblings.append((task.trace.space, task.known(slots)))
+        return [(space, results) for space, results in siblings if results]
 
     def _rng(self, index: int, slot: int) -> np.random.Generator:
         """Randomness of the searcher that task ``index`` has from its ``slot``-th slot on."""

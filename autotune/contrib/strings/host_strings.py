@@ -70,8 +70,8 @@ def _step(node: NodeProto) -> HostStep:
     if node.op_type == "LabelEncoder" and node.domain == "ai.onnx.ml":
         attributes = _label_encoder(node)
     elif node.op_type == "OneHotEncoder" and node.domain == "ai.onnx.ml":
-        given = _attributes(node)
-        attributes = {"categories": given.get("cats_strings", []), "zeros": given.get("zeros", 1)}
+        fields = _attributes(node)
+        attributes = {"categories": fields.get("cats_strings", []), "zeros": fields.get("zeros", 1)}
     elif node.op_type in KINDS and not node.domain:
         attributes = _attributes(node)
     else:
@@ -88,18 +88,18 @@ def _plain(attribute: AttributeProto) -> Any:
     value = helper.get_attribute_value(attribute)
     if isinstance(value, TensorProto):
         array = numpy_helper.to_array(value).reshape(-1).tolist()
-        return [each.decode() if isinstance(each, bytes) else each for each in array]
+        return [item.decode() if isinstance(item, bytes) else item for item in array]
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, (int, float)):
         return value
-    return [each.decode() if isinstance(each, bytes) else each for each in value]
+    return [item.decode() if isinstance(item, bytes) else item for item in value]
 
 
 def _label_encoder(node: NodeProto) -> dict[str, Any]:
     """Keys, values, default and type of the result, whichever fields they are in."""
-    given = _attributes(node)
-    fields = {side: next(name for name in given if name.startswith(f"{side}_")) for side in ("keys", "values")}
+    attributes = _attributes(node)
+    fields = {side: next(name for name in attributes if name.startswith(f"{side}_")) for side in ("keys", "values")}
     field = fields["values"].removeprefix("values_")
     dtype = {"strings": STRINGS, "int64s": "int64", "floats": "float32"}.get(field)
     if dtype is None:
@@ -107,10 +107,15 @@ def _label_encoder(node: NodeProto) -> dict[str, Any]:
         strings = tensor.data_type == TensorProto.STRING
         dtype = STRINGS if strings else str(np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)))
         field = "strings" if strings else "floats" if np.dtype(dtype).kind == "f" else "int64s"
-    default = given.get(f"default_{field.removesuffix('s') if field != 'int64s' else 'int64'}", DEFAULTS[field])
-    if "default_tensor" in given:
-        (default,) = given["default_tensor"]
-    return {"keys": given[fields["keys"]], "values": given[fields["values"]], "default": default, "dtype": dtype}
+    default = attributes.get(f"default_{field.removesuffix('s') if field != 'int64s' else 'int64'}", DEFAULTS[field])
+    if "default_tensor" in attributes:
+        (default,) = attributes["default_tensor"]
+    return {
+        "keys": attributes[fields["keys"]],
+        "values": attributes[fields["values"]],
+        "default": default,
+        "dtype": dtype,
+    }
 
 
 def _constants(model: ModelProto, strings: set[str]) -> list[HostStep]:
@@ -119,7 +124,7 @@ def _constants(model: ModelProto, strings: set[str]) -> list[HostStep]:
     for index in reversed(range(len(graph.initializer))):
         tensor = graph.initializer[index]
         if tensor.data_type == TensorProto.STRING:
-            values = [each.decode() for each in tensor.string_data]
+            values = [text.decode() for text in tensor.string_data]
             steps.append(HostStep("Constant", (), (tensor.name,), {"values": values, "shape": list(tensor.dims)}))
             strings.add(tensor.name)
             del graph.initializer[index]
@@ -134,16 +139,16 @@ def _cut_free(model: ModelProto, kept: list[NodeProto], steps: list[HostStep], g
     """
     graph = model.graph
     replace_nodes(graph, kept)
-    made = {name for node in kept for name in node.output}
+    produced = {name for node in kept for name in node.output}
     numbers = {tensor.name for tensor in graph.initializer}
     on_host = {name: _shape_of_step(step, scope) for step in steps for name in step.outputs if name}
     inputs = [value for value in graph.input if value.name not in gone]
     read = {name for node in kept for name in node.input}
     inputs += [_value(name, on_host[name], scope) for name in on_host if name in read]
     have = {value.name for value in graph.output}
-    wanted = {name for step in steps for name in step.inputs if name in made | numbers and name not in gone}
+    wanted = {name for step in steps for name in step.inputs if name in produced | numbers and name not in gone}
     outputs = [
-        value for value in graph.output if value.name in made | numbers or value.name in {i.name for i in inputs}
+        value for value in graph.output if value.name in produced | numbers or value.name in {i.name for i in inputs}
     ]
     outputs = [value for value in outputs if value.name not in on_host]
     outputs += [_value(name, None, scope) for name in sorted(wanted - have)]
@@ -164,7 +169,7 @@ def _shape_of_step(step: HostStep, scope: Scope) -> tuple[int, ...] | None:
         scope.types.setdefault(name, TensorProto.BOOL if step.kind in ("Equal", "RegexFullMatch") else kind)
     if step.kind == "OneHotEncoder":
         return (*(shapes[0] or ()), len(step.attributes["categories"]))
-    shape: tuple[int, ...] = np.broadcast_shapes(*(each or () for each in shapes))
+    shape: tuple[int, ...] = np.broadcast_shapes(*(sizes or () for sizes in shapes))
     scope.shapes.update(dict.fromkeys(step.outputs, shape))
     return shape
 
@@ -174,5 +179,5 @@ def _value(name: str, shape: tuple[int, ...] | None, scope: Scope) -> ValueInfoP
     kind = scope.types.get(name)
     if shape is None or not kind:
         raise UnsupportedError(f"the size of {name!r}, which is made of strings, depends on data; it must be fixed")
-    made: ValueInfoProto = helper.make_tensor_value_info(name, kind, shape)
-    return made
+    info: ValueInfoProto = helper.make_tensor_value_info(name, kind, shape)
+    return info

@@ -40,8 +40,8 @@ def string_concat(inputs: Sequence[Any], _attributes: Attributes) -> list[Any]:
 def regex_full_match(inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
     """Whether the whole of a string matches ``pattern``, of RE2's syntax, which is nearly Python's."""
     pattern = re.compile(attributes["pattern"])
-    found = [pattern.fullmatch(text) is not None for text in inputs[0].reshape(-1)]
-    return [np.array(found, np.bool_).reshape(inputs[0].shape)]
+    matches = [pattern.fullmatch(text) is not None for text in inputs[0].reshape(-1)]
+    return [np.array(matches, np.bool_).reshape(inputs[0].shape)]
 
 
 def string_normalizer(inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
@@ -64,8 +64,8 @@ def string_split(inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
     most = int(attributes.get("maxsplit", -1))
     parts = [text.split(delimiter, most) if text else [] for text in x.reshape(-1)]
     width = max(map(len, parts), default=0)
-    filled = [word for each in parts for word in each + [""] * (width - len(each))]
-    counts = np.array([len(each) for each in parts], np.int64)
+    filled = [word for words in parts for word in words + [""] * (width - len(words))]
+    counts = np.array([len(words) for words in parts], np.int64)
     return [_strings(filled, (*x.shape, width)), counts.reshape(x.shape)]
 
 
@@ -75,10 +75,10 @@ def label_encoder(inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
     table = dict(zip(keys, values, strict=True))
     # No comparison finds NaN, which may be a key.
     nan = next((value for key, value in table.items() if key != key), default)
-    found = [table.get(key, nan if key != key else default) for key in inputs[0].reshape(-1).tolist()]
+    results = [table.get(key, nan if key != key else default) for key in inputs[0].reshape(-1).tolist()]
     if attributes["dtype"] == "object":
-        return [_strings(found, inputs[0].shape)]
-    return [np.array(found, attributes["dtype"]).reshape(inputs[0].shape)]
+        return [_strings(results, inputs[0].shape)]
+    return [np.array(results, attributes["dtype"]).reshape(inputs[0].shape)]
 
 
 def one_hot_encoder(inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
@@ -94,9 +94,9 @@ def one_hot_encoder(inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
 
 
 def _strings(values: Sequence[str], shape: Sequence[int]) -> Array:
-    made = np.empty(len(values), object)
-    made[:] = values
-    return made.reshape(tuple(shape))
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array.reshape(tuple(shape))
 
 
 STRING_OPERATORS: Mapping[str, HostOperator] = {

@@ -82,7 +82,7 @@ def obstacle(inputs: Sequence[Any]) -> str:
         return "an input is neither a plain tensor nor a size"
     if any(tensor.device.type != "cpu" or tensor.layout is not torch.strided for tensor in tensors):
         return "an input is not a dense tensor of the CPU"
-    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return "an input or a weight requires gradients; call the module under torch.no_grad()"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on; leave it out and give options={'precision': 'bf16'}"

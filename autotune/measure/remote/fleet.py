@@ -106,8 +106,8 @@ class FleetMeasurer(AbstractContextManager["FleetMeasurer"]):
 
     def roofline(self) -> Roofline:
         """The roofline of the first machine that is there."""
-        found: Roofline = self._call("roofline")[0]
-        return found
+        roofline: Roofline = self._call("roofline")[0]
+        return roofline
 
     def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:
         """One measurement per candidate, in order; see ``Measurer``.
@@ -128,17 +128,17 @@ class FleetMeasurer(AbstractContextManager["FleetMeasurer"]):
             for member, share in shares
             if share
         ]
-        found: dict[Candidate, tuple[Measurement, Origin]] = {}
+        measured: dict[Candidate, tuple[Measurement, Origin]] = {}
         for member, share, call in calls:
             answer = self._collected(member, share, call)
             for candidate, measurement in zip(share, answer.measurements, strict=True):
-                found[candidate] = (measurement, member.origin(answer))
+                measured[candidate] = (measurement, member.origin(answer))
                 self._note(member, candidate, measurement)
         self._charge(time.perf_counter() - began, before)
         if all(member.lost for member in members):
             self._present()  # raises: these candidates did not fail, so nothing is recorded
-        self.origins = [found[candidate][1] for candidate in candidates]
-        return [found[candidate][0] for candidate in candidates]
+        self.origins = [measured[candidate][1] for candidate in candidates]
+        return [measured[candidate][0] for candidate in candidates]
 
     def lead(self, incumbent: Candidate, latency_s: float) -> None:
         """See ``Measurer``."""

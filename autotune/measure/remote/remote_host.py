@@ -95,10 +95,10 @@ def roofline_of(address: Address, host: RemoteHost) -> Roofline:
 
 def _probed(address: Address, job: Look | MeasureDevice) -> Any:
     """What a ``ProbeHandler`` finds in a process of its own."""
-    found = run_alone(HANDLER, address, job)
-    if isinstance(found, Lost):
-        raise MeasureError(f"device {address} could not be read: {found.message}; restart its rpc_server")
-    return found
+    answer = run_alone(HANDLER, address, job)
+    if isinstance(answer, Lost):
+        raise MeasureError(f"device {address} could not be read: {answer.message}; restart its rpc_server")
+    return answer
 
 
 def described(read: Reader, threads: int | None, isa: str | None, architecture: str = "") -> RemoteHost:
@@ -162,13 +162,13 @@ class ProbeHandler(Handler):
             with tempfile.TemporaryDirectory(prefix="tune-device-") as folder:
                 session = DeviceSession(self._address, Path(folder))
                 if isinstance(job, Look):
-                    found: RemoteHost | Roofline = described(
+                    reading: RemoteHost | Roofline = described(
                         session.read_text, job.threads, job.isa, session.architecture
                     )
                 else:
-                    found = _roofline(session, job.host, Path(folder))
+                    reading = _roofline(session, job.host, Path(folder))
                 session.close()
-                return found
+                return reading
         except (InstallError, MeasureError, UsageError) as error:
             return Refused(error)
         except DeviceLost as error:

@@ -150,7 +150,7 @@ class RemoteBench(CpuBench):
         return self._copy(array).view
 
     def _is_within(self, prepared: list[Prepared]) -> bool:
-        arrays = {id(array): array for each in prepared for array in each.fenced()}
+        arrays = {id(array): array for data in prepared for array in data.fenced()}
         sides = chain.from_iterable(self._copy(array).sides() for array in arrays.values())
         return bool(self._session.attempt(lambda: self._session.call("tune_is_fenced", FENCE, *sides)))
 
@@ -167,12 +167,12 @@ class RemoteBench(CpuBench):
 
     def _call(self, loaded: Loaded, inputs: list[Array], output: Array) -> None:
         def call() -> None:
-            given = [self._there(loaded.weights.get(index, array)) for index, array in enumerate(inputs)]
+            arrays = [self._there(loaded.weights.get(index, array)) for index, array in enumerate(inputs)]
             result = self._copy(output)
             result.whole.copyfrom(with_fences(output))  # the poison
             self._session.take_lock()
             self._session.limit(*self._limits)
-            loaded.kernel(*given, result.view)
+            loaded.kernel(*arrays, result.view)
             with_fences(output)[...] = result.whole.numpy()  # with what an earlier run left of the fences
 
         self._session.attempt(call)

@@ -85,12 +85,12 @@ class AutoPrecision:
         for precision in self._pure:
             yield self._job(folder, precision, SHARE / len(self._pure))
         judge = self._judge(model, feeds)
-        self._errors = {each: judge.of_artifact(place) for each, place in self._made.items()}
+        self._errors = {precision: judge.of_artifact(place) for precision, place in self._made.items()}
         feed = None if self._options.frozen else feeds[0]
         self._times = product_times(self._made[FP32], self._made[BF16], feed)
         if not self._times:
             logger.warning("kernels have no times in fp32 and bf16 to compare: all products get the same precision")
-        gains = {each.number: each.gain_s for each in self._times}
+        gains = {product.number: product.gain_s for product in self._times}
         wanted = choose_products(gains, dict.fromkeys(gains, 0.0), math.inf)
         left = 1.0 - SHARE
         for _ in range(TRIES):
@@ -114,11 +114,11 @@ class AutoPrecision:
 
         By the sum of the kernels' times, where nothing may be measured.
         """
-        kept = [each for each in self._made if each == FP32 or self._errors[each] <= self._bound]
+        kept = [precision for precision in self._made if precision == FP32 or self._errors[precision] <= self._bound]
         by = dict(zip(self._made, results, strict=True))
         measured = not (self._options.frozen or any(result is not None and result.interrupted for result in results))
         seconds = self._raced(kept) if measured and len(kept) > 1 else {}
-        best = min(kept, key=lambda each: seconds[each] if seconds else kernels_s(self._made[each]))
+        best = min(kept, key=lambda precision: seconds[precision] if seconds else kernels_s(self._made[precision]))
         result, artifact = by[best], self._made[best]
         assert result is not None
         choice = self._choice(best)
@@ -134,8 +134,8 @@ class AutoPrecision:
         asked = self._options.peer and precision == FP32
         pure = [read_tasks(self._made[other])[0] for other in self._pure if precision not in self._pure]
         elsewhere = frozenset(task.key for tasks in pure for task in tasks)
-        given = replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
-        return PartJob(self._path, replace(given, elsewhere=elsewhere), self._target)
+        own_options = replace(options, precision=str(precision), accuracy=None, calibration=None, peer=asked)
+        return PartJob(self._path, replace(own_options, elsewhere=elsewhere), self._target)
 
     def _judge(self, model: onnx.ModelProto, feeds: Sequence[Arrays]) -> OutputErrors:
         """What measures errors, and with it the bound."""
@@ -167,15 +167,15 @@ class AutoPrecision:
         sum_of = math.sqrt(sum(self._alone[number] ** 2 for number in tried if math.isfinite(self._alone[number])))
         last = tried
         for step in range(1, SETS + 1):
-            found = choose_products(inside, self._alone, sum_of * STEP**step)
-            if found != last and judge.of_products(Precision(found)) <= bound:
-                return found
-            last = found
+            larger = choose_products(inside, self._alone, sum_of * STEP**step)
+            if larger != last and judge.of_products(Precision(larger)) <= bound:
+                return larger
+            last = larger
         return frozenset()
 
     def _raced(self, precisions: Sequence[Precision]) -> dict[Precision, float]:
         """Seconds of the whole model in each, timed in turn."""
-        sessions = [InferenceSession(self._made[each]) for each in precisions]
+        sessions = [InferenceSession(self._made[precision]) for precision in precisions]
         feed = session_inputs(sessions[0], self._options.seed)
         return dict(zip(precisions, race([session_run(session, feed) for session in sessions]), strict=True))
 
@@ -185,14 +185,14 @@ class AutoPrecision:
         kernels = product_kernels(self._made[chosen])
         products = tuple(
             ProductChoice(
-                each.number,
-                kernels[each.place] if each.place < len(kernels) else "",
-                chosen.short if each.number in chosen else "fp32",
-                each.fp32_s,
-                each.bf16_s,
-                self._alone.get(each.number),
+                product.number,
+                kernels[product.place] if product.place < len(kernels) else "",
+                chosen.short if product.number in chosen else "fp32",
+                product.fp32_s,
+                product.bf16_s,
+                self._alone.get(product.number),
             )
-            for each in self._times
+            for product in self._times
         )
         return PrecisionChoice(
             str(chosen), "", self._errors[chosen], self._bound, self._bound_of, self._samples, products

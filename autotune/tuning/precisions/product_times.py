@@ -54,10 +54,10 @@ def product_times(fp32: Path, bf16: Path, feed: Mapping[str, Any] | None) -> tup
     calls = [_product_calls(artifact) for artifact in artifacts]
     if len(calls[0]) != len(calls[1]):
         return ()
-    found = [place for place, call in enumerate(calls[1]) if precision_of(call.task) == "bf16"]
-    if len(found) != int(artifacts[1].provenance.get("products", 0)):
+    places = [place for place, call in enumerate(calls[1]) if precision_of(call.task) == "bf16"]
+    if len(places) != int(artifacts[1].provenance.get("products", 0)):
         return ()
-    pairs = [(calls[0][place], calls[1][place]) for place in found]
+    pairs = [(calls[0][place], calls[1][place]) for place in places]
     run: list[Sequence[tuple[str, float]]] = []
     if any(call.tuned_s is None for pair in pairs for call in pair):
         if feed is None:
@@ -66,7 +66,7 @@ def product_times(fp32: Path, bf16: Path, feed: Mapping[str, Any] | None) -> tup
         if not all(run):  # kernels of a CUDA graph are not timed one by one
             return ()
     times = []
-    for number, (place, (long, short)) in enumerate(zip(found, pairs, strict=True)):
+    for number, (place, (long, short)) in enumerate(zip(places, pairs, strict=True)):
         if long.tuned_s is None or short.tuned_s is None:
             seconds = run[0][long.index][1], run[1][short.index][1]
         else:

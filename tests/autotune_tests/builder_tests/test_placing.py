@@ -46,14 +46,14 @@ class Fake:
         return f"made {number}"
 
     def seconds(self, candidates):
-        self.raced.append([candidate.made for candidate in candidates])
-        return [self._seconds.get(candidate.made, 1.0) for candidate in candidates]
+        self.raced.append([candidate.executable for candidate in candidates])
+        return [self._seconds.get(candidate.executable, 1.0) for candidate in candidates]
 
     def ratios(self, one, other):
-        self.compared.append((one.made, other.made))
+        self.compared.append((one.executable, other.executable))
         if one.placed is None:
             return (*self._again, 9.0)
-        ratio = self._seconds.get(one.made, 1.0) / self._seconds.get(other.made, 1.0)
+        ratio = self._seconds.get(one.executable, 1.0) / self._seconds.get(other.executable, 1.0)
         return ratio, ratio, ratio
 
     def taken(self, candidate, number):
@@ -80,7 +80,7 @@ class Priced(Fake):
         return [self._true_s(candidate) for candidate in candidates]
 
     def _true_s(self, candidate):
-        return max(end for _, end in simulate(self._truth, candidate.made))
+        return max(end for _, end in simulate(self._truth, candidate.executable))
 
     def ratios(self, one, other):
         before, after = (self._true_s(candidate) for candidate in (one, other))
@@ -88,7 +88,7 @@ class Priced(Fake):
 
     def taken(self, candidate, number):
         names = [subgraph.name for subgraph in candidate.placed.subgraphs]
-        return {names[s]: value for s, value in foreseen(self._truth, candidate.made).subgraphs.items()}
+        return {names[s]: value for s, value in foreseen(self._truth, candidate.executable).subgraphs.items()}
 
 
 EQUAL = [(PARTS, problem((1.0, 1.0), (1.0, 1.0)))]
@@ -97,7 +97,7 @@ EQUAL = [(PARTS, problem((1.0, 1.0), (1.0, 1.0)))]
 def test_a_placement_is_kept_only_if_it_is_worth_it():
     source = Fake(EQUAL, {"one lane": 1.0, "made 1": 0.9}, again=(1.1, 1.25))
     best = fastest(source)
-    assert best.candidate.made == "made 1"
+    assert best.candidate.executable == "made 1"
     assert best.candidate.placed.uses_several_lanes
     assert (best.seconds, best.one_lane_s) == (0.8, 1.0)  # as they were timed again
     assert best.ms == {"one lane": 1000.0, "placed, 1": pytest.approx(900.0)}
@@ -118,7 +118,7 @@ def test_a_placement_is_corrected_by_what_is_measured():
     unequal = [(PARTS, problem((1.0, 1.0), (0.9, 0.9)))]
     source = Fake(unequal, {"one lane": 1.0, "made 1": 0.9, "made 2": 0.6})
     best = fastest(source)
-    assert best.candidate.made == "made 2"
+    assert best.candidate.executable == "made 2"
     assert best.ms["placed, 1, corrected 1"] == pytest.approx(600.0)
     assert source.raced == [["one lane", "made 1"]]
     assert source.compared[0] == ("made 1", "made 2")
@@ -157,7 +157,7 @@ def test_correction_ends_near_the_optimum_on_groups_of_cores_and_several_devices
         rng = np.random.default_rng(seed)
         truth = replace(device_problem(rng, random_edges(rng, 8), devices=devices, cores=cores), beside={})
         source = lane_correction.Simulated(lane_correction.wrong(truth, rng, 0.1), truth, rng, 0.01)
-        ended_s = source.true_s(fastest(source).candidate.made)
+        ended_s = source.true_s(fastest(source).candidate.executable)
         assert ended_s <= source.began_s * (1 + lane_correction.EQUAL)
         gaps.append(ended_s / exact(truth).placement.makespan_s - 1.0)
     assert np.mean(gaps) < WORTH - 1.0
@@ -166,7 +166,7 @@ def test_correction_ends_near_the_optimum_on_groups_of_cores_and_several_devices
 def test_a_move_that_gains_less_than_it_is_worth_is_not_made():
     """Both ways to swap two equal subgraphs take as long by their costs; one is timed a little shorter."""
     source = Fake([(PARTS, problem((1.0, 1.0), (0.9, 0.9)))], {"made 1": 1.0, "made 2": 0.99}, ())
-    assert fastest(source).candidate.made == "made 1"
+    assert fastest(source).candidate.executable == "made 1"
 
 
 class Disturbed(Priced):
@@ -177,7 +177,7 @@ class Disturbed(Priced):
         self._again, self.learned = again, []
 
     def ratios(self, one, other):
-        self.compared.append((one.made, other.made))
+        self.compared.append((one.executable, other.executable))
         return self._again
 
     def taken(self, candidate, number):
@@ -197,7 +197,7 @@ def test_what_costs_say_is_best_is_kept_only_where_runs_in_turn_say_that_it_is_f
     best = fastest(source).candidate
     (first, found), *_ = source.compared
     assert [max(end for _, end in simulate(truth, made)) for made in (first, found)] == pytest.approx([1.2, 1.0])
-    assert best.made == (first if kept else found)
+    assert best.executable == (first if kept else found)
 
 
 def test_costs_are_learned_again_until_the_same_placement_is_best():
@@ -221,13 +221,13 @@ def test_a_placement_is_not_corrected_into_one_lane():
 
 def test_a_placement_far_behind_one_lane_is_not_corrected():
     source = Fake(EQUAL, {"one lane": 1.0, "made 1": 1.5})
-    assert fastest(source).candidate.made == "one lane"
+    assert fastest(source).candidate.executable == "one lane"
     assert source.compared == []
 
 
 def test_the_fastest_of_several_single_lanes_is_the_one_to_beat():
     source = Fake(EQUAL, {"cpu": 3.0, "device": 1.0, "made 1": 0.99}, ("cpu", "device"), again=(1.0, 1.01))
-    assert fastest(source).candidate.made == "device"
+    assert fastest(source).candidate.executable == "device"
     assert source.compared[-1] == ("device", "made 1")
 
 

@@ -28,9 +28,9 @@ def test_calibration_takes_a_config_that_was_slow_from_its_only_pass() -> None:
 def test_a_search_ends_when_a_config_is_near_the_best_by_every_factor() -> None:
     found = trace()
     everything = search(found, 0, SearchRules(searcher="random"), [1e9])
-    assert (everything.trials, everything.found) == ((1,), (True,))
+    assert (everything.trials, everything.reached) == ((1,), (True,))
     nothing = search(found, 0, SearchRules(12, searcher="random"), [1e9, 0.5])
-    assert (nothing.trials, nothing.found, nothing.asked) == ((1, 18), (True, False), 12)
+    assert (nothing.trials, nothing.reached, nothing.asked) == ((1, 18), (True, False), 12)
     assert nothing.tuning_s[0] == everything.tuning_s[0] < nothing.tuning_s[1]
 
 

@@ -78,7 +78,7 @@ sanitize: $(STAMP)  ## the core of sessions and C libraries under address, undef
 soak: $(STAMP)  ## runs, resumes and sessions while disk, memory and clock misbehave: make soak MINUTES=120
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
-check: $(STAMP)  ## ruff (lint and format), mypy --strict, stamps of the pages' figures, sentences that are too long, and imports of the tests
+check: $(STAMP)  ## ruff (lint and format), mypy --strict, stamps of the pages' figures, sentences and names, and imports of the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tests.evidence check

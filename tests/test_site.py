@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.docs.sentences import PACKAGES, ROOT, long_pages, sentences, weak_openings, word_count
+from tests.docs.sentences import PACKAGES, ROOT, empty_names, long_pages, sentences, weak_openings, word_count
 from tests.docs.terminal import COMMANDS, with_outputs
 from tests.evidence.ledger import release
 
@@ -129,6 +129,24 @@ def test_a_docstring_that_starts_with_of_or_as_is_found(tmp_path):
     assert [complaint.split(": ")[1].split(" starts")[0] for complaint in weak_openings(tmp_path)] == [
         "'Of X.'",
         "'As ``g``.'",
+    ]
+
+
+def test_a_name_that_says_nothing_is_found(tmp_path):
+    for package in PACKAGES:
+        (tmp_path / package).mkdir()
+    (tmp_path / PACKAGES[0] / "code.py").write_text(
+        "def f(made, *, row):\n    given: int = made.found\n    return [each for each in row if each(found=given)]\n"
+    )
+    (tmp_path / PACKAGES[1] / "code.py").write_text(
+        "match 1:\n    case int(found):\n        pass\ntry:\n    rows = 1\nexcept ValueError as made:\n    pass\n"
+    )
+    assert [complaint.split(" does")[0] for complaint in empty_names(tmp_path)] == [
+        f"{PACKAGES[0]}/code.py:1: 'made'",
+        f"{PACKAGES[0]}/code.py:2: 'given'",
+        f"{PACKAGES[0]}/code.py:3: 'each'",
+        f"{PACKAGES[1]}/code.py:6: 'made'",
+        f"{PACKAGES[1]}/code.py:2: 'found'",
     ]
 
 

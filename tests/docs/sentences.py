@@ -1,4 +1,4 @@
-"""``python -m tests.docs sentences``: how long the sentences of the user pages are, and which docstrings lack a subject."""
+"""``python -m tests.docs sentences``: how long sentences of user pages are, and docstrings and names that say nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
@@ -19,6 +20,9 @@ SHOWN = 8
 
 GENERATED = ("cli.md", "api.md", "errors.md")
 """Made from help, docstrings and provoked errors; the docstrings are checked at their source."""
+
+EMPTY_NAMES = frozenset({"each", "found", "made", "given"})
+"""Names of variables, parameters and fields that do not say what they hold."""
 
 
 def user_pages(root: Path = ROOT) -> list[Path]:
@@ -48,11 +52,11 @@ def long_pages(root: Path = ROOT) -> list[str]:
     """Return a complaint for every page whose sentences are too long, with the longest ones."""
     complaints = []
     for path in user_pages(root):
-        found = sorted(sentences(path.read_text()), key=word_count)
-        counts = [word_count(sentence) for sentence in found] or [0]
+        ordered = sorted(sentences(path.read_text()), key=word_count)
+        counts = [word_count(sentence) for sentence in ordered] or [0]
         mean, p90 = statistics.mean(counts), counts[int(0.9 * (len(counts) - 1))]
         if mean > MOST_MEAN or p90 > MOST_P90:
-            longest = "".join(f"\n    {word_count(sentence)}: {sentence}" for sentence in found[: -SHOWN - 1 : -1])
+            longest = "".join(f"\n    {word_count(sentence)}: {sentence}" for sentence in ordered[: -SHOWN - 1 : -1])
             complaints.append(f"{path.relative_to(root)}: {mean:.1f} words a sentence, p90 {p90}{longest}")
     return complaints
 
@@ -60,14 +64,38 @@ def long_pages(root: Path = ROOT) -> list[str]:
 def weak_openings(root: Path = ROOT) -> list[str]:
     """Return every docstring whose first line starts with "Of" or "As ``" in place of a subject or a verb."""
     complaints = []
+    for path, node in _nodes(root):
+        text = _documentation(node)
+        if text and re.match(r"(?:Of|As ``)(?:\W|\b)", text):
+            first = text.strip().splitlines()[0]
+            complaints.append(f"{path}: {first!r} starts without a subject or a verb")
+    return complaints
+
+
+def empty_names(root: Path = ROOT) -> list[str]:
+    """Return a complaint for every variable, parameter and field of the library that has one of ``EMPTY_NAMES``."""
+    return [
+        f"{path}:{node.lineno}: {name!r} does not say what it holds"
+        for path, node in _nodes(root)
+        if (name := _bound_name(node)) in EMPTY_NAMES
+    ]
+
+
+def _nodes(root: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield every node of the library's syntax trees with the path of its file."""
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
-                text = _documentation(node)
-                if text and re.match(r"(?:Of|As ``)(?:\W|\b)", text):
-                    first = text.strip().splitlines()[0]
-                    complaints.append(f"{path.relative_to(root)}: {first!r} starts without a subject or a verb")
-    return complaints
+                yield path.relative_to(root), node
+
+
+def _bound_name(node: ast.AST) -> str | None:
+    """Return the name that a node binds to a value; None if it binds none."""
+    if isinstance(node, ast.Name):
+        return node.id if isinstance(node.ctx, ast.Store) else None
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.name if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) else None
 
 
 def _documentation(node: ast.AST) -> str:
@@ -78,8 +106,8 @@ def _documentation(node: ast.AST) -> str:
 
 def check(root: Path = ROOT) -> int:
     """Print the complaints and the figures over all pages; return 1 if there are complaints."""
-    complaints = [*long_pages(root), *weak_openings(root)]
-    counts = sorted(word_count(each) for path in user_pages(root) for each in sentences(path.read_text()))
+    complaints = [*long_pages(root), *weak_openings(root), *empty_names(root)]
+    counts = sorted(word_count(text) for path in user_pages(root) for text in sentences(path.read_text()))
     mean, p90 = statistics.mean(counts), counts[int(0.9 * (len(counts) - 1))]
     print("\n".join([*complaints, f"user pages: {mean:.1f} words a sentence, p90 {p90}, longest {counts[-1]}"]))
     return 1 if complaints else 0

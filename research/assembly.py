@@ -52,27 +52,27 @@ class Compared:
     wrong: int = 0
 
 
-def compare(found: Compared, func: tirx.PrimFunc, config: Config, target: Target, folder: Path) -> None:
+def compare(compared: Compared, func: tirx.PrimFunc, config: Config, target: Target, folder: Path) -> None:
     """Build one config both ways, and run both in turn."""
     builder = Builder(target, lower)
-    libraries = [str(folder / f"{len(found.ratios)}-{way}.so") for way in ("assembled", "compiled")]
+    libraries = [str(folder / f"{len(compared.ratios)}-{way}.so") for way in ("assembled", "compiled")]
     start = time.perf_counter()
     text = lower.assembly(func, config, target, SYMBOL)
     if not text:
-        found.left += 1
+        compared.left += 1
         return
     builder.assemble(text, libraries[0])
     half = time.perf_counter()
     builder.compile(lower.lower(func, config, target).mod["main"], SYMBOL, libraries[1])
-    for seconds, took in zip(found.seconds, (half - start, time.perf_counter() - half), strict=True):
+    for seconds, took in zip(compared.seconds, (half - start, time.perf_counter() - half), strict=True):
         seconds.append(took)
-    given = [random_array(param) for param in func.params[:-1]]
+    arguments_in = [random_array(param) for param in func.params[:-1]]
     for index, how in lower.repack(func, config).items():
-        packed = how.apply(given[index])
-        given[index] = aligned(packed.shape, packed.dtype)
-        given[index][...] = packed
+        packed = how.apply(arguments_in[index])
+        arguments_in[index] = aligned(packed.shape, packed.dtype)
+        arguments_in[index][...] = packed
     results = [random_array(func.params[-1]) for _ in libraries]
-    tensors = [[tvm.runtime.from_dlpack(array) for array in (*given, result)] for result in results]
+    tensors = [[tvm.runtime.from_dlpack(array) for array in (*arguments_in, result)] for result in results]
     kernels = [tvm.runtime.load_module(library)[SYMBOL] for library in libraries]
     laps: tuple[list[float], list[float]] = ([], [])
     for _ in range(RUNS):
@@ -80,11 +80,11 @@ def compare(found: Compared, func: tirx.PrimFunc, config: Config, target: Target
             start = time.perf_counter()
             kernel(*arguments)
             lap.append(time.perf_counter() - start)
-    found.ratios.append(statistics.median(laps[1]) / statistics.median(laps[0]))
+    compared.ratios.append(statistics.median(laps[1]) / statistics.median(laps[0]))
     values = [result.astype(np.float64) for result in results]
     apart = np.abs(values[0] - values[1]).max()
     least = 0.0 if results[0].dtype.kind == "f" else 1.0  # of bytes and of bits of bfloat16, one unit
-    found.wrong += int(apart > least + 1e-4 * np.abs(values[1]).max())
+    compared.wrong += int(apart > least + 1e-4 * np.abs(values[1]).max())
 
 
 def family_of(template: str, config: Config) -> str:
@@ -136,21 +136,21 @@ def main() -> None:
                         break
                     if left.get(family, 0):
                         left[family] -= 1
-                        (made := Path(folder) / family).mkdir(exist_ok=True)
-                        compare(families.setdefault(family, Compared()), func, config, target, made)
-        for family, found in sorted(families.items()):
-            print(f"{path.stem} {family}: {line_of(found)}", flush=True)
+                        (own_folder := Path(folder) / family).mkdir(exist_ok=True)
+                        compare(families.setdefault(family, Compared()), func, config, target, own_folder)
+        for family, compared in sorted(families.items()):
+            print(f"{path.stem} {family}: {line_of(compared)}", flush=True)
 
 
-def line_of(found: Compared) -> str:
+def line_of(compared: Compared) -> str:
     """Return the lines that ``main`` prints about a family."""
-    if not found.ratios:
-        return f"{found.left} configs left to the compiler"
-    built = " and ".join(f"{statistics.median(seconds) * 1e3:.0f}" for seconds in found.seconds)
-    mean = math.exp(statistics.mean(map(math.log, found.ratios)))
+    if not compared.ratios:
+        return f"{compared.left} configs left to the compiler"
+    built = " and ".join(f"{statistics.median(seconds) * 1e3:.0f}" for seconds in compared.seconds)
+    mean = math.exp(statistics.mean(map(math.log, compared.ratios)))
     return (
-        f"{len(found.ratios)} configs assembled and compiled in {built} ms, compiled / assembled {mean:.3f} "
-        f"({min(found.ratios):.2f}–{max(found.ratios):.2f}), {found.wrong} differ, {found.left} left"
+        f"{len(compared.ratios)} configs assembled and compiled in {built} ms, compiled / assembled {mean:.3f} "
+        f"({min(compared.ratios):.2f}–{max(compared.ratios):.2f}), {compared.wrong} differ, {compared.left} left"
     )
 
 

@@ -65,8 +65,8 @@ def cut_in_halves(model: Path, least: float, out: Path) -> int:
     simple = simplify(load_model(model, {}))
     scope = Scope(simple)
     total = sum(multiply_adds(node, scope) for node in simple.graph.node)
-    made, joins = split_operators(simple, lambda n, s: 0.5 if multiply_adds(n, s) >= least * total else None)
-    onnx.save(made, out)
+    cut, joins = split_operators(simple, lambda n, s: 0.5 if multiply_adds(n, s) >= least * total else None)
+    onnx.save(cut, out)
     return len(joins)
 
 
@@ -125,7 +125,7 @@ def bench(name: str, cut: float | None, rounds: int) -> dict[str, str]:
     low, middle, high = statistics.quantiles(ratios, n=4)
     ms = [f"{1e3 * statistics.median(turns[number]):.3f}" for number in (0, 1)]
     placed = read_artifact(auto).plan.lanes
-    lanes = "one" if placed is None else f"{len({each.lane for each in placed.subgraphs})}"
+    lanes = "one" if placed is None else f"{len({subgraph.lane for subgraph in placed.subgraphs})}"
     predicted = "–" if placed is None else f"{1e3 * placed.predicted_s:.3f}"
     tuned = cached(name) if cut is None else FOLDER / f"{stem}.onnx"
     bounds = [area_bound(problem) for _, problem in problems(tuned, str(FOLDER / f"{stem}.db"))]
@@ -148,8 +148,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=48, help=f"of all {PAIRS} pairs of processes together")
     arguments = parser.parse_intermixed_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for each in arguments.models:
-        name, _, budget = each.partition(":")
+    for named in arguments.models:
+        name, _, budget = named.partition(":")
         if arguments.step == "tune":
             tune(name, budget or "20s", arguments.cut)
         elif arguments.step == "bench":

@@ -109,15 +109,15 @@ def parallel_jobs(func: tirx.PrimFunc) -> tuple[Jobs, ...]:
 def balances(model: Path, target: Target) -> list[Balance]:
     """Every kernel of ``model`` that is worth several threads, by its first guess."""
     _, program = import_model(model, {}, target)
-    found = []
+    result = []
     for task in program.tasks:
         seconds = max(task.flop / FLOP_PER_S, task.bytes / BYTES_PER_S)
         if seconds < LEAST_S:
             continue
         config = (*program.spaces[task.key].initial, BASELINE)[0]
         jobs = parallel_jobs(lower(load_program(program.programs[task.key]), config, target).mod["main"])
-        found.append(Balance(task, seconds * task.weight, jobs))
-    return found
+        result.append(Balance(task, seconds * task.weight, jobs))
+    return result
 
 
 def mean(kernels: Sequence[Balance], threads: int) -> float:

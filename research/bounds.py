@@ -59,7 +59,7 @@ def rows(path: Path, rooflines: dict[Target, Roofline]) -> Iterator[Row]:
             at, flop = space.feature_names.index(CYCLES), operations(func)
             if target not in rooflines:
                 rooflines[target] = measure_roofline(target)
-            least_s = flop / rooflines[target].peak([str(each.ty.dtype) for each in func.params]) / 1e9
+            least_s = flop / rooflines[target].peak([str(param.ty.dtype) for param in func.params]) / 1e9
             for record in log.records(key):
                 if record.measurement.ok and space.contains(record.config):
                     cycles = float(space.features([record.config])[0, at])
@@ -71,18 +71,18 @@ def main() -> None:
     """Print a row per template and number of threads."""
     parser = argparse.ArgumentParser(prog="python -m research.bounds", description="Measured kernels and bounds")
     parser.add_argument("logs", nargs="+", type=Path)
-    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    by_kernel: dict[tuple[str, int], list[Row]] = defaultdict(list)
     rooflines: dict[Target, Roofline] = {}
     for path in parser.parse_args().logs:
         for row in rows(path, rooflines):
-            found[row.template, row.threads].append(row)
+            by_kernel[row.template, row.threads].append(row)
     print(f"{read_host().model}\n| template | threads | configs | with cycles > 1 | most of the bound | > {NOISE:g} |")
-    for (template, threads), each in sorted(found.items()):
-        limited = [row.share for row in each if row.cycles > 1]
+    for (template, threads), kernel_rows in sorted(by_kernel.items()):
+        limited = [row.share for row in kernel_rows if row.cycles > 1]
+        shares = [row.share for row in kernel_rows]
         print(
-            f"| {template} | {threads} | {len(each)} | {len(limited)}, most {max(limited, default=0):.2f} | "
-            f"{max(row.share for row in each):.2f}, median {statistics.median(row.share for row in each):.2f} | "
-            f"{sum(row.share > NOISE for row in each)} |"
+            f"| {template} | {threads} | {len(kernel_rows)} | {len(limited)}, most {max(limited, default=0):.2f} | "
+            f"{max(shares):.2f}, median {statistics.median(shares):.2f} | {sum(share > NOISE for share in shares)} |"
         )
 
 

@@ -114,7 +114,7 @@ def check(artifact: Path, out: Path, name: str) -> dict[str, Any]:
     output_of([out / "selftest/selftest", out / "selftest/reference.cases", str(TOLERANCE)], env=BARE)
     library = out / "lib" / f"lib{name}.so"
     needed = [line.split()[0] for line in output_of(["ldd", library]).splitlines()]
-    strange = [each for each in needed if not Path(each).name.startswith(LIBC)]
+    strange = [dependency for dependency in needed if not Path(dependency).name.startswith(LIBC)]
     return {"error": largest, "library_kb": library.stat().st_size / 1e3, "other_libraries": strange}
 
 

@@ -57,15 +57,15 @@ class CoreSpeed:
 
     def segments(self, seconds: float, work: Callable[[], Made]) -> list[tuple[float, Made]]:
         """What ``work`` made each time, for so many seconds, and the slower look of those before and after it."""
-        made = []
+        timed = []
         end, before = time.perf_counter() + seconds, self.look()
         while time.perf_counter() < end:
-            each = work()
+            result = work()
             after = self.look()
-            made.append((max(before, after), each))
+            timed.append((max(before, after), result))
             before = after
-        return made
+        return timed
 
     def calm(self, segments: Sequence[tuple[float, Made]]) -> list[Made]:
         """Those between two calm looks."""
-        return [made for slower, made in segments if slower <= CALM * min(self.seen)]
+        return [result for slower, result in segments if slower <= CALM * min(self.seen)]

@@ -211,9 +211,9 @@ def run_graph(library: NativeLibrary, number: int, nap: float, hand_over: float)
     def seconds(_number: int) -> float:
         device.operations.clear()
         began = time.perf_counter()
-        made = placed.machine.run([x])
+        outputs = placed.machine.run([x])
         took = time.perf_counter() - began
-        assert all(np.array_equal(a, b) for a, b in zip(made, expected, strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(outputs, expected, strict=True))
         return took
 
     walls = [seconds(number) for number in range(WARM_RUNS + RUNS)][WARM_RUNS:]
@@ -237,7 +237,7 @@ def run_graph(library: NativeLibrary, number: int, nap: float, hand_over: float)
 
 def passed(library: NativeLibrary, numbers: Iterable[int], count: int) -> dict[int, dict[str, float]]:
     """The first ``count`` of the graphs ``numbers`` of which something is on the device, measured."""
-    found: dict[int, dict[str, float]] = {}
+    measurements: dict[int, dict[str, float]] = {}
     nap = hand_over = 0.0
     began, stolen = time.perf_counter(), stolen_s()
     for tried, number in enumerate(numbers):
@@ -245,34 +245,34 @@ def passed(library: NativeLibrary, numbers: Iterable[int], count: int) -> dict[i
             nap, hand_over = nap_s(library), driver_s(library)
         one = run_graph(library, number, nap, hand_over)
         if one is not None:
-            found[number] = one
-        if len(found) == count:
+            measurements[number] = one
+        if len(measurements) == count:
             break
     took, stolen = time.perf_counter() - began, stolen_s() - stolen
-    off = np.array([one["off"] for one in found.values()])
+    off = np.array([one["off"] for one in measurements.values()])
     print(
-        f"{len(found)} graphs: median {np.median(off):+.1%}, {off.min():+.1%} to {off.max():+.1%}, "
+        f"{len(measurements)} graphs: median {np.median(off):+.1%}, {off.min():+.1%} to {off.max():+.1%}, "
         f"{np.sum(np.abs(off) <= CLOSE)} within {CLOSE:.0%}; a sleep of 1 ms takes {1e3 * nap:.3f} ms, handing over "
         f"{1e6 * hand_over:.0f} µs; of {took:.0f} s, {stolen / took:.0%} of a CPU were stolen",
         flush=True,
     )
-    return found
+    return measurements
 
 
 def measured(count: int) -> None:
     """Predicted against measured on ``count`` graphs, medians of ``RUNS`` runs each."""
     with tempfile.TemporaryDirectory() as folder:
         library = fake_library(Path(folder))
-        found = passed(library, itertools.count(), count)
-        far = [number for number, one in found.items() if abs(one["off"]) > CLOSE]
+        first = passed(library, itertools.count(), count)
+        far = [number for number, one in first.items() if abs(one["off"]) > CLOSE]
         again = [passed(library, far, len(far)) for _ in range(REPEATS if far else 0)]
-    off = {number: one["off"] for number, one in found.items()}
-    off |= {number: statistics.median(each[number]["off"] for each in again) for number in far}
+    off = {number: one["off"] for number, one in first.items()}
+    off |= {number: statistics.median(repeat[number]["off"] for repeat in again) for number in far}
     near = sum(abs(value) <= CLOSE for value in off.values())
     print(f"with medians of {REPEATS} for the {len(far)} that were off: {near} within {CLOSE:.0%}")
     print("still off:", ", ".join(f"graph {n} {v:+.1%}" for n, v in off.items() if abs(v) > CLOSE) or "none")
-    print(f"{sum(one['copies'] for one in found.values()):.0f} copies, of no value twice")
-    allowed, hidden = (sum(one[name] for one in found.values()) for name in ("allowed", "hidden"))
+    print(f"{sum(one['copies'] for one in first.values()):.0f} copies, of no value twice")
+    allowed, hidden = (sum(one[name] for one in first.values()) for name in ("allowed", "hidden"))
     print(f"of {1e3 * allowed:.0f} ms of copies that the placements lay beside work, {hidden / allowed:.1%} were")
 
 
@@ -284,11 +284,11 @@ def streaming(layers: int = 24, width: int = 512) -> None:
         options = Options(out=folder / "mlp.tuned", log=folder / "t.db", trials=0, budget_s=2, threads=1, peer=False)
         tune(folder / "mlp.onnx", options)
         artifact = read_artifact(folder / "mlp.tuned")
-        (given,), (made,) = artifact.inputs, artifact.outputs
-        x = np.random.default_rng(0).standard_normal(given.shape).astype(np.float32)
-        (expected,) = InferenceSession(artifact.path).run(None, {given.name: x})
-        first = -(-spec_bytes(given) // 64) * 64
-        whole = Room.of(first + spec_bytes(made), 0, [artifact])
+        (spec,), (result,) = artifact.inputs, artifact.outputs
+        x = np.random.default_rng(0).standard_normal(spec.shape).astype(np.float32)
+        (expected,) = InferenceSession(artifact.path).run(None, {spec.name: x})
+        first = -(-spec_bytes(spec) // 64) * 64
+        whole = Room.of(first + spec_bytes(result), 0, [artifact])
         rows = []
         for kernel_ms, copy_ms in ((4.0, 2.0), (4.0, 4.0), (2.0, 4.0)):
             link = Link(1e-4, 4 * width * width / (1e-3 * copy_ms))
@@ -304,7 +304,7 @@ def streaming(layers: int = 24, width: int = 512) -> None:
                     began = time.perf_counter()
                     run()
                     runs.append(time.perf_counter() - began)
-                y = np.zeros(made.shape, np.float32)
+                y = np.zeros(result.shape, np.float32)
                 device.download(first, y)
                 assert np.array_equal(y, expected)
                 times.append(statistics.median(runs))

@@ -69,13 +69,13 @@ def searches(run: KeptRun) -> dict[str, KeptSearch]:
         count = slot.trials - len(costs[slot.key])
         costs[slot.key] += [(slot.elapsed_s - before_s) / max(count, 1)] * count
         before_s = slot.elapsed_s
-    found = {}
+    by_key = {}
     for key, task in run.tasks.items():
         count = min(len(task.latencies_s), len(costs[key]))
         best = np.array([best_s(task, trials) for trials in range(1, count + 1)])
         if count and np.isfinite(best).any():
-            found[key] = KeptSearch(task, np.array(costs[key][:count]), best)
-    return found
+            by_key[key] = KeptSearch(task, np.array(costs[key][:count]), best)
+    return by_key
 
 
 def best_s(task: KeptTask, count: int) -> float:
@@ -99,32 +99,32 @@ def best_s(task: KeptTask, count: int) -> float:
     return max(seen, least_s) if np.isfinite(least_s) else seen
 
 
-def dealt(found: dict[str, KeptSearch], allocator: Allocator) -> Iterator[KeptMoment]:
+def dealt(by_key: dict[str, KeptSearch], allocator: Allocator) -> Iterator[KeptMoment]:
     """The moment after each slot, until the allocator serves no task."""
-    trials = dict.fromkeys(found, 0)
-    states = {key: search.state(key, 0) for key, search in found.items()}
+    trials = dict.fromkeys(by_key, 0)
+    states = {key: search.state(key, 0) for key, search in by_key.items()}
     now_s = 0.0
     while (key := allocator.next([*states.values()])) is not None:
         start = trials[key]
-        trials[key] += min(slot_trials(allocator.pace, start, SLOT), len(found[key].cost_s) - start)
-        states[key] = found[key].state(key, trials[key])
-        now_s += float(found[key].cost_s[start : trials[key]].sum())
+        trials[key] += min(slot_trials(allocator.pace, start, SLOT), len(by_key[key].cost_s) - start)
+        states[key] = by_key[key].state(key, trials[key])
+        now_s += float(by_key[key].cost_s[start : trials[key]].sum())
         latency_s = sum(
             search.task.weight * (float(search.best_s[trials[key] - 1]) if trials[key] else np.inf)
-            for key, search in found.items()
+            for key, search in by_key.items()
         )
         yield KeptMoment(now_s, tuple(states.values()), latency_s)
 
 
-def end_s(found: dict[str, KeptSearch]) -> float:
+def end_s(by_key: dict[str, KeptSearch]) -> float:
     """Return the model's latency after all trials."""
-    return sum(search.task.weight * float(search.best_s[-1]) for search in found.values())
+    return sum(search.task.weight * float(search.best_s[-1]) for search in by_key.values())
 
 
-def seconds(found: dict[str, KeptSearch], allocator: Allocator) -> list[float]:
+def seconds(by_key: dict[str, KeptSearch], allocator: Allocator) -> list[float]:
     """Return the seconds until the run stays within each of ``NEAR`` of its end."""
-    final_s, passed = end_s(found), []
-    for moment in dealt(found, allocator):
+    final_s, passed = end_s(by_key), []
+    for moment in dealt(by_key, allocator):
         passed.append((moment.now_s, moment.latency_s))
         if moment.latency_s <= CLOSE * final_s:
             break

@@ -125,21 +125,21 @@ class Simulated:
         return max(end for _, end in simulate(self.truth, placement))
 
     def seconds(self, candidates: Sequence[Candidate[Placement]]) -> list[float]:
-        truth = [self.true_s(each.executable) for each in candidates]
+        truth = [self.true_s(candidate.executable) for candidate in candidates]
         measured = list(map(self._measured, truth))
         self.began_s = truth[measured.index(min(measured))]
         return measured
 
     def ratios(self, one: Candidate[Placement], other: Candidate[Placement]) -> Sequence[float]:
-        seconds = [self.true_s(each.executable) for each in (one, other)]
-        rounds = [[self._measured(each) for each in seconds] for _ in range(DUEL_RUNS)]
+        seconds = [self.true_s(candidate.executable) for candidate in (one, other)]
+        rounds = [[self._measured(true_s) for true_s in seconds] for _ in range(DUEL_RUNS)]
         return interval([before / after for before, after in rounds])
 
     def taken(self, candidate: Candidate[Placement], _number: int) -> dict[str, float]:
-        found = foreseen(self.truth, candidate.executable)
+        costs = foreseen(self.truth, candidate.executable)
         engines = {way: lane.name for way, lane in copy_lanes(self.truth.lanes).items()}
-        subgraphs = {str(s): self._measured(seconds) for s, seconds in found.subgraphs.items()}
-        return subgraphs | {engines[way]: self._measured(seconds) for way, seconds in found.links.items()}
+        subgraphs = {str(s): self._measured(seconds) for s, seconds in costs.subgraphs.items()}
+        return subgraphs | {engines[way]: self._measured(seconds) for way, seconds in costs.links.items()}
 
     def _measured(self, seconds: float) -> float:
         return seconds * float(np.exp(self.rng.normal(0.0, self.noise)))
@@ -152,7 +152,7 @@ class Running:
     graph: Graph
     believed: Problem
     began: Candidate[Placed] | None = None
-    made: list[Placed] = field(default_factory=list)
+    built: list[Placed] = field(default_factory=list)
 
     def cuts(self) -> list[tuple[tuple[Subgraph, ...], Problem]]:
         return [(self.graph.subgraphs, self.believed)]
@@ -167,11 +167,11 @@ class Running:
         return []
 
     def make(self, _number: int, placed: PlacedModel) -> Placed:
-        self.made.append(self.graph.machine(placed.placement))
-        return self.made[-1]
+        self.built.append(self.graph.machine(placed.placement))
+        return self.built[-1]
 
     def close(self) -> None:
-        for placed in self.made:
+        for placed in self.built:
             placed.machine.close()
 
     def _in_turn(self, candidates: Sequence[Candidate[Placed]], rounds: int) -> list[list[float]]:
@@ -179,13 +179,13 @@ class Running:
         times: list[list[float]] = [[] for _ in candidates]
         order = list(zip(times, candidates, strict=True))
         for _ in range(WARM_RUNS + rounds):
-            for each, candidate in order:
+            for laps, candidate in order:
                 time.sleep(QUIET_S)
                 began = time.perf_counter()
                 candidate.executable.machine.run([self.graph.x])
-                each.append(time.perf_counter() - began)
+                laps.append(time.perf_counter() - began)
             order.reverse()
-        return [each[WARM_RUNS:] for each in times]
+        return [laps[WARM_RUNS:] for laps in times]
 
     def seconds(self, candidates: Sequence[Candidate[Placed]]) -> list[float]:
         medians = list(map(statistics.median, self._in_turn(candidates, RUNS)))
@@ -222,10 +222,10 @@ def proven(number: int) -> tuple[Problem, float] | None:
 
 def simulated(number: int, share: float) -> Iterator[Row]:
     """Correction of random problem ``number`` by simulated runs, from costs that are off by up to ``share``."""
-    found = proven(number)
-    for column, noise in enumerate(NOISES if found else ()):
-        assert found is not None
-        truth, optimum_s = found
+    solution = proven(number)
+    for column, noise in enumerate(NOISES if solution else ()):
+        assert solution is not None
+        truth, optimum_s = solution
         rng = np.random.default_rng([2, number, int(1e3 * share), column])
         source = Simulated(wrong(truth, rng, share), truth, rng, noise)
         last = source.true_s(fastest(source).candidate.executable)
@@ -250,9 +250,9 @@ def on_device(number: int, share: float) -> Iterator[Row]:
         assert first is not None
         ratio = judged(source, first, last)
         at_best = makespan_s(graph.problem, last) <= best.placement.makespan_s * (1.0 + EQUAL)
-        optimum = Candidate("optimum", source.made[0] if at_best else source.make(0, model_as(first, best.placement)))
+        optimum = Candidate("optimum", source.built[0] if at_best else source.make(0, model_as(first, best.placement)))
         from_best = (1.0, 1.0, 1.0) if at_best else judged(source, optimum, last)
-    gaps = [makespan_s(graph.problem, each) / best.placement.makespan_s - 1.0 for each in (first, last)]
+    gaps = [makespan_s(graph.problem, placement) / best.placement.makespan_s - 1.0 for placement in (first, last)]
     share_stolen = (stolen_s() - stolen) / (time.perf_counter() - began_s)
     row = {"where": "device", "number": number, "off": share, "noise": None, "before": gaps[0], "after": gaps[1]}
     later = random_graph(library, number, nap_s(library), driver_s(library)).problem
@@ -281,23 +281,23 @@ def _library() -> NativeLibrary:
 
 def judged(source: Running, first: Candidate[Placed], last: Candidate[Placed]) -> Sequence[float]:
     """Seconds of ``first`` by those of ``last``, in turn; the median of three comparisons where ``last`` is worse."""
-    found = [(1.0, 1.0, 1.0) if first is last else interval(source.compared(first, last, JUDGED))]
-    if found[0][1] < 1.0:
-        found += [interval(source.compared(first, last, JUDGED)) for _ in range(AGAIN)]
-    return sorted(found, key=lambda ratio: ratio[1])[len(found) // 2]
+    ratios = [(1.0, 1.0, 1.0) if first is last else interval(source.compared(first, last, JUDGED))]
+    if ratios[0][1] < 1.0:
+        ratios += [interval(source.compared(first, last, JUDGED)) for _ in range(AGAIN)]
+    return sorted(ratios, key=lambda ratio: ratio[1])[len(ratios) // 2]
 
 
-def find(file: Path, made: Callable[[int], Iterator[Row]], wanted: Row, count: int, first: int) -> None:
+def find(file: Path, make: Callable[[int], Iterator[Row]], wanted: Row, count: int, first: int) -> None:
     """Add lines to ``file`` until there are ``count`` graphs of what is ``wanted``, from number ``first`` on."""
     numbers = {row["number"] for row in rows(file) if wanted.items() <= row.items()}
     done = len(numbers)
     for number in itertools.count(max(numbers, default=first - 1) + 1):
         if done >= count:
             return
-        found = list(made(number))
+        new = list(make(number))
         with file.open("a") as out:
-            out.writelines(json.dumps(row) + "\n" for row in found)
-        done += bool(found)
+            out.writelines(json.dumps(row) + "\n" for row in new)
+        done += bool(new)
 
 
 def rows(file: Path) -> list[Row]:
@@ -349,10 +349,10 @@ def main() -> int:
     arguments.file.parent.mkdir(parents=True, exist_ok=True)
     makes = {"simulated": simulated, "device": on_device}
     for share in arguments.off if arguments.where in makes else ():
-        made = partial(makes[arguments.where], share=share)
-        find(arguments.file, made, {"where": arguments.where, "off": share}, arguments.count, arguments.first)
-    found = sorted(rows(arguments.file), key=_kind)
-    print("\n".join(table(HEADS, [line(list(group)) for _, group in itertools.groupby(found, _kind)])))
+        make = partial(makes[arguments.where], share=share)
+        find(arguments.file, make, {"where": arguments.where, "off": share}, arguments.count, arguments.first)
+    sorted_rows = sorted(rows(arguments.file), key=_kind)
+    print("\n".join(table(HEADS, [line(list(group)) for _, group in itertools.groupby(sorted_rows, _kind)])))
     return 0
 
 

@@ -104,10 +104,10 @@ def placed_artifact(name: str, budget_s: float, whole: bool) -> tuple[Path, floa
         coupled.worth_cutting = lambda *_: lambda _node, _scope: None
     problems: list[Problem] = []
 
-    def noted(*given: Any) -> tuple[Problem, list[str]]:
-        found = problem_of(*given)
-        problems.append(found[0])
-        return found
+    def noted(*arguments: Any) -> tuple[Problem, list[str]]:
+        result = problem_of(*arguments)
+        problems.append(result[0])
+        return result
 
     cores_and_devices.problem_of = noted  # type: ignore[assignment]
     out = FOLDER / f"{name}-sim{'-whole' if whole else ''}.tuned"
@@ -139,7 +139,7 @@ def row(name: str, out: Path, bound: float) -> list[str]:
     alone = [f"{ms[lane]:.2f}" for lane in ("CPU alone", "sim:0 alone")]
     placed, steps = artifact.plan.lanes, artifact.steps
     if placed is None or steps is None:
-        tried = [f"{value:.2f}" for each, value in ms.items() if each.startswith("placed")]
+        tried = [f"{value:.2f}" for way, value in ms.items() if way.startswith("placed")]
         kept = f"one lane is kept; placed {', '.join(tried) or 'nowhere'}"
         return [out.stem, cores, "–", *alone, kept, *[""] * 4, f"{bound:.2f}", ""]
     joins = sum(step.symbol == JOIN for step in steps.calls)
@@ -173,10 +173,10 @@ def main() -> int:
     Replaying.cores = arguments.cores
     stand_in.SoftwareDevice = Replaying  # type: ignore[misc]  # for all that opens a device here
     stand_in.stand_in(pytest.MonkeyPatch())
-    for each in arguments.models:
-        name, _, budget = each.partition(":")
-        found = row(name, *placed_artifact(name, float(budget or 20), arguments.whole))
-        print("\n".join(table(HEADS, [found])), flush=True)
+    for named in arguments.models:
+        name, _, budget = named.partition(":")
+        cells = row(name, *placed_artifact(name, float(budget or 20), arguments.whole))
+        print("\n".join(table(HEADS, [cells])), flush=True)
     return 0
 
 

@@ -130,8 +130,8 @@ def read(path: Path) -> Profiles:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profiles", nargs="*", type=Path, help="all that are recorded, and a made-up model, if none")
-    given = parser.parse_args(arguments).profiles
-    models = map(read, given) if given else [branching(), *map(read, sorted(TRACES.glob("*-lanes.json")))]
+    paths = parser.parse_args(arguments).profiles
+    models = map(read, paths) if paths else [branching(), *map(read, sorted(TRACES.glob("*-lanes.json")))]
     for model, machine in itertools.product(models, MACHINES):
         print("\n".join(table(HEADS, [row(model, *machine)])), flush=True)
     return 0

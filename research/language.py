@@ -114,9 +114,9 @@ def onnxruntime_step(decoder: Decoder, model: Path, threads: int, plain: bool = 
         for value in session.get_outputs():
             binding.bind_output(value.name)
         session.run_with_iobinding(binding)
-        made = dict(zip([value.name for value in session.get_outputs()], binding.get_outputs(), strict=True))
-        held.update({name: made[name.replace("past_key_values", "present")] for name in pasts})
-        return made["logits"].numpy()
+        outputs = dict(zip([value.name for value in session.get_outputs()], binding.get_outputs(), strict=True))
+        held.update({name: outputs[name.replace("past_key_values", "present")] for name in pasts})
+        return outputs["logits"].numpy()
 
     return step
 
@@ -137,10 +137,10 @@ def openvino_step(decoder: Decoder, model: Path, threads: int, precision: str = 
     def step(tokens: Array, start: int) -> Array:
         if start == 0:
             held.update({n: np.zeros((1, decoder.groups, length, decoder.size), np.float32) for n in pasts})
-        given = {name: array for name, array in feed(decoder, tokens, start).items() if name in wanted}
-        made = request.infer({**given, **held}, share_inputs=True)
-        held.update({name: made[name.replace("past_key_values", "present")].copy() for name in pasts})
-        return made["logits"]
+        inputs = {name: array for name, array in feed(decoder, tokens, start).items() if name in wanted}
+        outputs = request.infer({**inputs, **held}, share_inputs=True)
+        held.update({name: outputs[name.replace("past_key_values", "present")].copy() for name in pasts})
+        return outputs["logits"]
 
     return step
 
@@ -187,9 +187,9 @@ def timed(step: Step, tokens: Array, prompt: int) -> tuple[float, list[float], l
     seconds = []
     for place in range(prompt, tokens.shape[1]):
         began = time.perf_counter()
-        made = step(tokens[:, place : place + 1], place)
+        outputs = step(tokens[:, place : place + 1], place)
         seconds.append(time.perf_counter() - began)
-        logits.append(made[:, -1].copy())
+        logits.append(outputs[:, -1].copy())
     return first, seconds, logits
 
 
@@ -240,7 +240,7 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, decoder.vocabulary, (1, chosen.prompt + chosen.tokens))
     first: dict[str, list[float]] = {name: [] for name in steps}
-    each: dict[str, list[float]] = {name: [] for name in steps}
+    later: dict[str, list[float]] = {name: [] for name in steps}
     logits: dict[str, list[Array]] = {}
     for step in steps.values():  # warm
         timed(step, tokens[:, : chosen.prompt + 2], chosen.prompt)
@@ -252,7 +252,7 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
             time.sleep(QUIET_S)
             begun, seconds, logits[name] = timed(step, tokens, chosen.prompt)
             first[name].append(begun)
-            each[name] += seconds
+            later[name] += seconds
     grown = psutil.Process().memory_info().rss - before
     theirs = logits.get("onnxruntime", logits["ours"])
     worst = max(float(np.abs(a - b).max()) for a, b in zip(logits["ours"], theirs, strict=True))
@@ -260,12 +260,12 @@ def compared(chosen: argparse.Namespace, decoder: Decoder, model: Path, artifact
         "model": chosen.model,
         "refused": refused,
         "first_token_ms": {name: 1e3 * statistics.median(values) for name, values in first.items()},
-        "token_ms": {name: 1e3 * statistics.median(values) for name, values in each.items()},
-        "token_quartiles_ms": {n: [1e3 * q for q in statistics.quantiles(v)[::2]] for n, v in each.items()},
-        "tokens_per_s": {name: 1 / statistics.median(values) for name, values in each.items()},
+        "token_ms": {name: 1e3 * statistics.median(values) for name, values in later.items()},
+        "token_quartiles_ms": {n: [1e3 * q for q in statistics.quantiles(v)[::2]] for n, v in later.items()},
+        "tokens_per_s": {name: 1 / statistics.median(values) for name, values in later.items()},
         "weights_of_a_token_mb": size / 1e6,
         "memory_gb_s": statistics.median(read),
-        "share_of_memory": {n: size / statistics.median(v) / 1e9 / statistics.median(read) for n, v in each.items()},
+        "share_of_memory": {n: size / statistics.median(v) / 1e9 / statistics.median(read) for n, v in later.items()},
         "worst_logit_error": worst,
         "logit_deviation": float(np.std(theirs[-1])),
         "memory_grown_mb": grown / 2**20,

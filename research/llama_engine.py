@@ -75,25 +75,21 @@ def tensors(model: onnx.ModelProto, decoder: Decoder) -> Iterator[tuple[str, Arr
     norms, names = [*norms, "output_norm"], [*names, "output"]
     makers: dict[str, str] = {}
     for node in model.graph.node:
-        given = [name for name in node.input if name in weights]
-        if (
-            node.op_type == "Gather"
-            and len(given) == 1
-            and weights[given[0]].dims == [decoder.vocabulary, decoder.width]
-        ):
-            yield "token_embd.weight", array(given[0]), False
+        own = [name for name in node.input if name in weights]
+        if node.op_type == "Gather" and len(own) == 1 and weights[own[0]].dims == [decoder.vocabulary, decoder.width]:
+            yield "token_embd.weight", array(own[0]), False
         elif node.op_type in ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization"):
-            yield f"{norms.pop(0)}.weight", array(given[0]), False
+            yield f"{norms.pop(0)}.weight", array(own[0]), False
         elif node.op_type == "MatMulNBits":
             makers[node.output[0]] = names[products]
-            yield f"{names[products]}.weight", blocks(*map(array, given[:2]), decoder.bits), True
+            yield f"{names[products]}.weight", blocks(*map(array, own[:2]), decoder.bits), True
             products += 1
-        elif node.op_type == "MatMul" and given:
+        elif node.op_type == "MatMul" and own:
             makers[node.output[0]] = names[products]
-            yield f"{names[products]}.weight", np.ascontiguousarray(array(given[0]).T), False
+            yield f"{names[products]}.weight", np.ascontiguousarray(array(own[0]).T), False
             products += 1
-        elif node.op_type == "Add" and node.input[0] in makers and given:
-            yield f"{makers[node.input[0]]}.bias", array(given[0]), False
+        elif node.op_type == "Add" and node.input[0] in makers and own:
+            yield f"{makers[node.input[0]]}.bias", array(own[0]), False
 
 
 def blocks(levels: Array, scales: Array, bits: int) -> Array:
@@ -119,10 +115,12 @@ def llama_step(decoder: Decoder, model: Path, threads: int) -> Step:
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p())
     llama_cpp.llama_backend_init()
     loaded = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
-    given = llama_cpp.llama_context_default_params()
-    given.n_ctx = given.n_batch = given.n_ubatch = given.n_outputs_max = given.n_outputs_max_per_seq = decoder.positions
-    given.n_threads = given.n_threads_batch = threads
-    context = llama_cpp.llama_init_from_model(loaded, given)
+    settings = llama_cpp.llama_context_default_params()
+    settings.n_ctx = settings.n_batch = settings.n_ubatch = settings.n_outputs_max = settings.n_outputs_max_per_seq = (
+        decoder.positions
+    )
+    settings.n_threads = settings.n_threads_batch = threads
+    context = llama_cpp.llama_init_from_model(loaded, settings)
     if not context:
         raise ValueError(f"llama.cpp cannot open {path}")
     batch = llama_cpp.llama_batch_init(decoder.positions, 0, 1)
@@ -137,8 +135,8 @@ def llama_step(decoder: Decoder, model: Path, threads: int) -> Step:
             batch.n_seq_id[index], batch.seq_id[index][0] = 1, 0
         if llama_cpp.llama_decode(context, batch):
             raise ValueError("llama.cpp could not decode")
-        made = np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (count, decoder.vocabulary))
-        return made[None]
+        outputs = np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (count, decoder.vocabulary))
+        return outputs[None]
 
     # ggml sets the shapes of AMX tiles once for each thread: in one that others use, they may have released them.
     thread = ThreadPoolExecutor(1)

@@ -57,12 +57,12 @@ def main() -> None:
     for name, value in (("rows", 1), ("bits", 4), ("group", 32), ("accuracy-level", 4), ("layers", 32)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--zeros", action="store_true")
-    given = parser.parse_args()
-    model = chain(given.rows, given.bits, given.group, given.accuracy_level, given.layers, given.zeros)
-    onnx.save(model, given.path)
+    asked = parser.parse_args()
+    model = chain(asked.rows, asked.bits, asked.group, asked.accuracy_level, asked.layers, asked.zeros)
+    onnx.save(model, asked.path)
     size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     print(
-        f"{given.path}: {size / 1e6:.1f} MB of weights, {2 * given.rows * given.layers * 2 * 896 * 4864 / 1e9:.2f} Gop"
+        f"{asked.path}: {size / 1e6:.1f} MB of weights, {2 * asked.rows * asked.layers * 2 * 896 * 4864 / 1e9:.2f} Gop"
     )
 
 

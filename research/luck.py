@@ -54,10 +54,10 @@ def searched(trace: Trace, seed: int, confirmations: int, trials: int) -> Search
     results: list[Result] = []
     near: int | None = None
     while len(results) < trials:
-        found, _ = run_slot(searcher, bench, slot_trials(PACE, len(results), SLOT))
-        if not found:
+        new, _ = run_slot(searcher, bench, slot_trials(PACE, len(results), SLOT))
+        if not new:
             break
-        results += found
+        results += new
         best = min((measured.latency_s, trace.space.index(config)) for config, measured in results if measured.ok)
         near = (near or len(results)) if trace.true_s[best[1]] <= NEAR * trace.best_s else None
     ranked = sorted((measured.latency_s, trace.space.index(config)) for config, measured in results if measured.ok)

@@ -60,7 +60,7 @@ INDEPENDENT = 24
 
 def tool() -> str | None:
     """llvm-mca, if it is installed."""
-    return next((found for name in TOOLS if (found := shutil.which(name))), None)
+    return next((path for name in TOOLS if (path := shutil.which(name))), None)
 
 
 def cycles(lines: tuple[str, ...], target: Target) -> float:
@@ -79,10 +79,10 @@ def cycles(lines: tuple[str, ...], target: Target) -> float:
         f"-iterations={ITERATIONS}",
     ]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
-    found = re.search(r"Total Cycles: +(\d+)", done.stdout)
-    if found is None:
+    match = re.search(r"Total Cycles: +(\d+)", done.stdout)
+    if match is None:
         raise InstallError(f"{program} failed: {done.stderr[:300]}")
-    return int(found.group(1)) / ITERATIONS
+    return int(match.group(1)) / ITERATIONS
 
 
 def independent(loop: HotLoop) -> tuple[str, ...]:
@@ -103,8 +103,8 @@ def independent(loop: HotLoop) -> tuple[str, ...]:
 def share(loop: HotLoop, target: Target, width: int = 2) -> float:
     """Products per cycle over those of independent products, without those of a column that makes a ``width`` even."""
     alone = independent(loop)
-    found = (loop.products / cycles(loop.lines, target)) / (len(alone) / cycles(alone, target))
-    return found * width / (width + width % 2) if any("mmla" in line for line in loop.lines) else found
+    ratio = (loop.products / cycles(loop.lines, target)) / (len(alone) / cycles(alone, target))
+    return ratio * width / (width + width % 2) if any("mmla" in line for line in loop.lines) else ratio
 
 
 def best_form(kind: str, target: Target) -> tuple[DotForm | None, int]:
@@ -171,27 +171,27 @@ def deviation(func: tirx.PrimFunc, config: Config, target: Target) -> tuple[floa
     return float(over_peak[0]) / rate * loop.products / cycles(loop.lines, target), loop
 
 
-def deviations(kind: str, target: Target, each: int) -> Iterator[tuple[float, str]]:
+def deviations(kind: str, target: Target, count: int) -> Iterator[tuple[float, str]]:
     """``deviation`` and what it is of, for each layer's first guess and some random configs."""
     rng = np.random.default_rng(0)
     for shape in LAYERS:
         func = layer(*shape, *best_form(kind, target))
         space = claim(func, target).space
-        drawn = [config for config in space.sample(40 * each, rng) if config.integer("algorithm") == 0][:each]
+        drawn = [config for config in space.sample(40 * count, rng) if config.integer("algorithm") == 0][:count]
         first = next(config for config in space.initial if config.integer("algorithm") == 0)
         for config in (first, *drawn):
-            found, loop = deviation(func, config, target)
-            yield found, f"{shape} {config.to_json()}: {loop.products} products, {loop.stack} of the stack"
+            ratio, loop = deviation(func, config, target)
+            yield ratio, f"{shape} {config.to_json()}: {loop.products} products, {loop.stack} of the stack"
 
 
 def print_deviations(processors: Sequence[str], kinds: Sequence[str], verbose: bool) -> None:
     """How far our cycles are from LLVM's, a row per processor and type."""
     for name in processors:
         for kind in kinds:
-            found = list(deviations(kind, Target.cpu(name, 1), 2))
+            pairs = list(deviations(kind, Target.cpu(name, 1), 2))
             if verbose:
-                print("\n".join(f"  {ratio:.2f} {text}" for ratio, text in found))
-            ratios = [ratio for ratio, _ in found]
+                print("\n".join(f"  {ratio:.2f} {text}" for ratio, text in pairs))
+            ratios = [ratio for ratio, _ in pairs]
             off = statistics.median(abs(1 - ratio) for ratio in ratios)
             print(
                 f"| {name} | {kind} | {len(ratios)} | {off:.1%} | {min(ratios):.2f} | {max(ratios):.2f} |", flush=True

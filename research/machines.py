@@ -127,7 +127,7 @@ def served(profile: Profile, machine: Machine, streams: int, threads: int) -> Cu
     crowd = [sum(node in home for home in homes) for node in range(machine.nodes)]
     times = [max(_stream_s(profile, threads, crowd[node], node) for node in home) for home in homes]
     torn = sum(len(home) > 1 for home in homes)
-    rate = sum(1.0 / each for each in times)
+    rate = sum(1.0 / seconds for seconds in times)
     due = np.cumsum(np.random.default_rng(0).exponential(1.0 / (LOAD * rate), REQUESTS))
     p99_s = percentiles(ideal_s(due, streams, statistics.mean(times)))["p99_ms"] * 1e-3
     return Cut(streams, threads, torn, rate, statistics.mean(times), p99_s)
@@ -157,7 +157,7 @@ def record(name: str, one: Path, two: Path) -> Profile:
     )
     rng = np.random.default_rng(0)
     feed = {
-        each.name: rng.standard_normal([int(n) for n in each.shape]).astype(np.float32) for each in alone.get_inputs()
+        spec.name: rng.standard_normal([int(n) for n in spec.shape]).astype(np.float32) for spec in alone.get_inputs()
     }
 
     def seconds(session: InferenceSession) -> list[float]:
@@ -196,8 +196,8 @@ def table(profiles: Sequence[Profile]) -> list[str]:
     lines = [head + "| one stream: requests/s | latency ms |", "|---|---|---|" + "---:|" * 6]
     for profile in profiles:
         for machine in MACHINES:
-            found = list(cuts(profile, machine))
-            best, narrow, wide = max(found, key=lambda cut: cut.requests_per_s), found[0], found[-1]
+            all_cuts = list(cuts(profile, machine))
+            best, narrow, wide = max(all_cuts, key=lambda cut: cut.requests_per_s), all_cuts[0], all_cuts[-1]
             name = f"{machine.nodes} × {machine.cores} cores"
             cells = [f"{best.streams} × {best.threads}", f"{best.requests_per_s:.0f}"]
             cells += [f"{1e3 * best.latency_s:.1f}, {1e3 * best.p99_s:.1f}", f"{narrow.requests_per_s:.0f}"]
@@ -218,8 +218,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.command == "record":
         FOLDER.mkdir(exist_ok=True)
-        made = record(options.name, options.one, options.two)
-        (FOLDER / f"{options.name}.json").write_text(json.dumps(asdict(made), indent=1) + "\n")
+        profile = record(options.name, options.one, options.two)
+        (FOLDER / f"{options.name}.json").write_text(json.dumps(asdict(profile), indent=1) + "\n")
     profiles = [Profile(**json.loads(path.read_text())) for path in sorted(FOLDER.glob("*.json"))]
     print("\n".join(table(profiles)))
     return 0

@@ -49,19 +49,19 @@ def main() -> int:
         feed = session_inputs(ours, 0)
         set_threads(ours.threads)
         theirs = metaschedule.engine(arguments.model, folder, target, feed)
-        made = metaschedule.records(folder)
+        trials = metaschedule.records(folder)
         verdict = compare("ours", _listed(theirs()), ours.run(None, feed))
         ours_ms, theirs_ms = _in_turn([lambda: ours.run(None, feed), theirs], arguments.rounds)
     _, reached_s = soon(arguments.events, theirs_ms)
-    print(f"MetaSchedule: {made} trials in {spent_s:.1f} s, {theirs_ms:.2f} ms; {verdict.difference} from ours")
+    print(f"MetaSchedule: {trials} trials in {spent_s:.1f} s, {theirs_ms:.2f} ms; {verdict.difference} from ours")
     print(f"ours: {ours_ms:.2f} ms, {theirs_ms / ours_ms:.2f} times faster")
     if reached_s is not None:
         print(f"as fast as MetaSchedule's after {reached_s:.1f} s of tuning, {spent_s / reached_s:.0f} times sooner")
     return 0
 
 
-def _listed(made: Any) -> list[np.ndarray]:
-    return made if isinstance(made, list) else [made]
+def _listed(outputs: Any) -> list[np.ndarray]:
+    return outputs if isinstance(outputs, list) else [outputs]
 
 
 def _in_turn(engines: list[Callable[[], Any]], rounds: int) -> list[float]:

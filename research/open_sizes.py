@@ -74,9 +74,9 @@ def main() -> None:
         ratios[group].append(spent_s[1] / spent_s[0])
         total_s += spent_s
     print(dict(failures))
-    for group, found in sorted(ratios.items()):
-        low, middle, high = np.quantile(found, [0.25, 0.5, 0.75])
-        print(f"up to {group:4}: {len(found):4} requests, {middle:.2f} times as fast ({low:.2f} to {high:.2f})")
+    for group, of_group in sorted(ratios.items()):
+        low, middle, high = np.quantile(of_group, [0.25, 0.5, 0.75])
+        print(f"up to {group:4}: {len(of_group):4} requests, {middle:.2f} times as fast ({low:.2f} to {high:.2f})")
     print(f"all: {total_s[1] / total_s[0]:.2f} times as fast in total")
 
 

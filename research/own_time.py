@@ -61,11 +61,11 @@ def main() -> None:
     for model in options.models:
         spent_s.clear()
         with tempfile.TemporaryDirectory() as folder:
-            made = tune(model, Options(budget_s=options.budget_s, log=f"{folder}/t.db", out=f"{folder}/out.tuned"))
+            result = tune(model, Options(budget_s=options.budget_s, log=f"{folder}/t.db", out=f"{folder}/out.tuned"))
         loop_s = spent_s[LOOP]
         shares = ", ".join(f"{label} {spent_s[label] / loop_s:.1%}" for label in (OWN, CHOICE))
         print(
-            f"{model.stem}: {made.measured_trials / loop_s:.0f} candidates a second of {loop_s:.1f} s; {shares}",
+            f"{model.stem}: {result.measured_trials / loop_s:.0f} candidates a second of {loop_s:.1f} s; {shares}",
             flush=True,
         )
 

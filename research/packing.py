@@ -42,9 +42,9 @@ def pack(path: Path, works: list[Work], runs: int, passes: int) -> None:
 
 def _trace(work: Work, bound_s: float, runs: int, passes: int) -> Trace:
     space = work.space
-    found = [line for line in work.lines("configs.jsonl") if line["row"]]
-    found.sort(key=lambda line: line["row"])  # type: ignore[arg-type,return-value]
-    rows = np.array([line["row"] for line in found], dtype=np.int32)
+    lines = [line for line in work.lines("configs.jsonl") if line["row"]]
+    lines.sort(key=lambda line: line["row"])  # type: ignore[arg-type,return-value]
+    rows = np.array([line["row"] for line in lines], dtype=np.int32)
     columns = space.columns(rows)
     derived = space.derive(columns) if space.derive else {}
     table = np.stack(list(derived.values()), axis=1) if derived else np.zeros((len(rows), 0))
@@ -60,19 +60,19 @@ def _trace(work: Work, bound_s: float, runs: int, passes: int) -> Trace:
         table=table,
         names=tuple(derived),
     ).with_initial([places[row] for row in firsts if row in places])
-    codes = sorted({str(line["code"]) for line in found})
+    codes = sorted({str(line["code"]) for line in lines})
     number = {code: index for index, code in enumerate(codes)}
     timed, controls, overhead_s, errors = _runs(work, number)
     controls = _levelled(timed, controls)
-    code = np.array([number[str(line["code"])] for line in found])
-    broken = np.array([-1 if line["error"] is None else ERROR_KINDS.index(str(line["error"])) for line in found])
+    code = np.array([number[str(line["code"])] for line in lines])
+    broken = np.array([-1 if line["error"] is None else ERROR_KINDS.index(str(line["error"])) for line in lines])
     kinds = np.where(broken >= 0, broken, errors[code]).astype(np.int8)
     true_s = np.where(kinds < 0, _true_s(timed, controls, passes)[code], math.nan)
     facts = json.loads((work.folder / "facts.json").read_text())
     exhausted = space.enumerated and len(rows) == len(space.rows)
     return Trace(
         work.task, recorded, exhausted, bound_s, facts["untuned_s"],
-        np.array([line["compile_s"] for line in found], dtype=np.float64), overhead_s[code], kinds, code, true_s,
+        np.array([line["compile_s"] for line in lines], dtype=np.float64), overhead_s[code], kinds, code, true_s,
         timed[code, :passes, :runs], controls[code, :passes, :runs],
     )  # fmt: skip
 

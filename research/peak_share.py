@@ -64,16 +64,16 @@ def peak_timers(target: Target, precisions: Sequence[str]) -> tuple[ThreadPoolEx
         cpus = [str(cpu) for cpu in thread_cpus(target.threads)]
         tvm.get_global_func("runtime.config_threadpool")(-2, target.threads, cpus)
 
-    def made(form: DotForm | None) -> Callable[[], float]:
+    def measuring(form: DotForm | None) -> Callable[[], float]:
         kernels = [
-            (kernel.mod, [tvm.runtime.tensor(array) for array in given], flop)
-            for kernel, given, flop in fma_kernels(target, form)
+            (kernel.mod, [tvm.runtime.tensor(array) for array in operands], flop)
+            for kernel, operands, flop in fma_kernels(target, form)
         ]
         return lambda: max(flop / best_of(mod, tvm.cpu(), arrays) for mod, arrays, flop in kernels) / 1e9
 
     own.submit(threads).result()
     forms = {"fp32": None, "bf16": BF16, "int8": byte_form(target)}
-    return own, {name: own.submit(made, forms[name]).result() for name in precisions}
+    return own, {name: own.submit(measuring, forms[name]).result() for name in precisions}
 
 
 def shares(path: Path) -> tuple[list[Share], dict[str, list[float]]]:
@@ -99,7 +99,7 @@ def shares(path: Path) -> tuple[list[Share], dict[str, list[float]]]:
                 peaks[precision].append(peak)
             rounds.append({symbol: statistics.median(spent) for symbol, spent in seconds.items()})
     own.shutdown()
-    found = []
+    result = []
     for symbol, task in tasks.items():
         precision = precision_of(task)
         gflops = statistics.median(peaks[precision])
@@ -109,13 +109,13 @@ def shares(path: Path) -> tuple[list[Share], dict[str, list[float]]]:
         share = statistics.median(task.flop / spent[symbol] / 1e9 / peak for spent, peak in pairs)
         seconds_s = statistics.median(spent[symbol] for spent in rounds)
         winograd = bool(dict(configs[symbol].items).get("algorithm", 0))
-        found.append(Share(path.stem, task, precision, seconds_s, share, winograd))
-    return found, peaks
+        result.append(Share(path.stem, task, precision, seconds_s, share, winograd))
+    return result, peaks
 
 
-def summary(found: Sequence[Share]) -> str:
+def summary(parts: Sequence[Share]) -> str:
     """Median and quartiles, in percent."""
-    values = [share.share for share in found]
+    values = [share.share for share in parts]
     if len(values) < 2:
         return ", ".join(f"{value:.0%}" for value in values) or "none"
     low, middle, high = statistics.quantiles(values, n=4)
@@ -130,15 +130,15 @@ def main() -> None:
     arguments = parser.parse_args()
     everything: list[Share] = []
     for path in arguments.artifacts:
-        found, peaks = shares(path)
-        everything += found
-        for precision, each in peaks.items():
-            low, middle, high = statistics.quantiles(each, n=4)
-            direct = [share for share in found if share.precision == precision and not share.winograd]
+        own_shares, peaks = shares(path)
+        everything += own_shares
+        for precision, rounds in peaks.items():
+            low, middle, high = statistics.quantiles(rounds, n=4)
+            direct = [share for share in own_shares if share.precision == precision and not share.winograd]
             print(
                 f"{path.stem}, {precision}: peak {middle:.0f} ({low:.0f} to {high:.0f}) 1e9/s; direct {summary(direct)}"
             )
-        for share in sorted(found, key=lambda share: share.share) if arguments.kernels else ():
+        for share in sorted(own_shares, key=lambda share: share.share) if arguments.kernels else ():
             kind = "Winograd" if share.winograd else "direct"
             name = f"{share.precision} {share.task.name}"
             print(f"  {share.share:5.0%} {1e6 * share.seconds:8.1f} µs  {kind:8}  {name}")

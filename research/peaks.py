@@ -101,8 +101,8 @@ def shares(folder: Path, target: Target, kind: str, number: int) -> tuple[float,
     flop = 2 * channels * filters * size * size * kernel * kernel
     arrays = arguments_of(func)
     peaks = [
-        (kernel.mod, [tvm.runtime.tensor(array) for array in given], peak_flop)
-        for kernel, given, peak_flop in fma_kernels(target, form)
+        (kernel.mod, [tvm.runtime.tensor(array) for array in operands], peak_flop)
+        for kernel, operands, peak_flop in fma_kernels(target, form)
     ]
     modules = {path.stem: tvm.runtime.load_module(str(path)) for path in folder.glob(f"{kind}-{number}-*.so")}
     quick = {name: best_of(module, tvm.cpu(), arrays) for name, module in modules.items()}
@@ -131,7 +131,7 @@ def report(folder: Path, target: Target, types: list[str], verbose: bool) -> Non
             all_shares[kind].append(share)
             cells.append(f"{share:.0%}, {microseconds:.0f}" + (f" {config}" if verbose else ""))
         print(f"| {kernel} × {kernel}, {channels} → {filters}, {size} × {size} | " + " | ".join(cells) + " |")
-    print("| median | " + " | ".join(f"{statistics.median(found):.0%}" for found in all_shares.values()) + " |")
+    print("| median | " + " | ".join(f"{statistics.median(values):.0%}" for values in all_shares.values()) + " |")
 
 
 def main() -> None:
@@ -143,13 +143,13 @@ def main() -> None:
     parser.add_argument("--types", nargs="+", choices=list(FORMS), default=list(FORMS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--configs", action="store_true", help="also print the best guess's config")
-    given = parser.parse_args()
-    target = host_target(given.threads)
-    if given.step == "build":
-        build(given.folder, target, given.guesses, given.types)
+    chosen = parser.parse_args()
+    target = host_target(chosen.threads)
+    if chosen.step == "build":
+        build(chosen.folder, target, chosen.guesses, chosen.types)
         return
     with ThreadPoolExecutor(1) as own:  # TVM keeps a pool per calling thread
-        own.submit(report, given.folder, target, given.types, given.configs).result()
+        own.submit(report, chosen.folder, target, chosen.types, chosen.configs).result()
 
 
 if __name__ == "__main__":

@@ -58,15 +58,15 @@ def problems(model: Path, log_path: str) -> Iterator[tuple[Partition, Problem]]:
     for threads, size in plan_sizes(program, target, lanes, options).items():
         own = target if threads == target.threads else type(target)(**{**vars(target), "threads": threads})
         kinds[threads] = LaneKernels(own, for_threads(program, own), size.tasks, None)
-    found = cut_program(program, target)
-    if found is None or len(kinds) == 1:
+    cut_and_groups = cut_program(program, target)
+    if cut_and_groups is None or len(kinds) == 1:
         return
     plans = {threads: kind.plan(log, True, MOST_LOSSY) for threads, kind in kinds.items()}
     flats = {t: read_flat(apply_plan(kind.program, plans[t]), concats_of(kind.program)) for t, kind in kinds.items()}
     objects = {t: {symbol_of(key): Path() for key in kind.tasks} for t, kind in kinds.items()}
     cache = ProfileCache(log, target, frozen=True)
     groups = CoreGroups(plans, cast(Any, flats), objects, lanes, target.threads, cache, (), Path())
-    _, cut = found
+    _, cut = cut_and_groups
     yield cut, groups.problem(cut)
 
 
@@ -125,12 +125,12 @@ def main() -> int:
     arguments = parser.parse_args()
     rows = []
     for model in arguments.models:
-        found = list(problems(model, arguments.log))
-        if arguments.record and found:
-            arguments.record.write_text(json.dumps(recorded(model, found[-1][1])))
+        both = list(problems(model, arguments.log))
+        if arguments.record and both:
+            arguments.record.write_text(json.dumps(recorded(model, both[-1][1])))
         if arguments.costs:
-            print("\n".join(line for cut, problem in found for line in cost_lines(cut, problem)))
-        rows += [row(model, cut, problem) for cut, problem in found] or [[model.stem, "nothing to place"]]
+            print("\n".join(line for cut, problem in both for line in cost_lines(cut, problem)))
+        rows += [row(model, cut, problem) for cut, problem in both] or [[model.stem, "nothing to place"]]
     print("\n".join(table(HEADS, [line + [""] * (len(HEADS) - len(line)) for line in rows])))
     return 0
 

@@ -170,7 +170,7 @@ def in_turn(artifacts: tuple[Path, Path], rounds: int) -> list[float]:
                 wait_until_quiet(engines)
                 taken.append(statistics.median(engine.run(RUNS, warmup=3)))
             ratios.append(taken[0] / taken[1])
-    return [float(each) for each in np.percentile(ratios, (25, 50, 75))]
+    return [float(quartile) for quartile in np.percentile(ratios, (25, 50, 75))]
 
 
 def errors(plain: Path, case: Case) -> dict[str, float]:
@@ -178,14 +178,14 @@ def errors(plain: Path, case: Case) -> dict[str, float]:
     artifact = read_artifact(case.artifact)
     session = autotune.InferenceSession(case.artifact)
     exact, model = onnx.load(plain), onnx.load(case.onnx)
-    found: dict[str, list[float]] = {"ours": [], "onnxruntime": []}
+    distances: dict[str, list[float]] = {"ours": [], "onnxruntime": []}
     for seed in range(SAMPLES):
         feed = random_inputs(artifact.inputs, seed)
         wanted = reference_outputs(exact, feed)[1]
-        given = {"ours": session.run(None, feed), "onnxruntime": reference_outputs(model, feed)[1]}
-        for name, outputs in given.items():
-            found[name].append(_distance(wanted, outputs))
-    return {name: statistics.fmean(each) for name, each in found.items()}
+        outputs_of = {"ours": session.run(None, feed), "onnxruntime": reference_outputs(model, feed)[1]}
+        for name, outputs in outputs_of.items():
+            distances[name].append(_distance(wanted, outputs))
+    return {name: statistics.fmean(values) for name, values in distances.items()}
 
 
 def _distance(wanted: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> float:
@@ -218,14 +218,14 @@ def paired(case: Case) -> str:
     base, session = Case(case.folder, case.model, "fp32").onnx, autotune.InferenceSession(case.artifact)
     plain, short = (onnxruntime.InferenceSession(str(path)) for path in (base, case.onnx))
     specs = read_artifact(case.artifact).inputs
-    found = []
+    rows = []
     for seed in range(PAIRED_SAMPLES):
         feed = random_inputs(specs, seed)
         wanted = plain.run(None, feed)
-        found.append([_distance(wanted, each.run(None, feed)) for each in (session, short)])
-    errors_of = np.array(found)
+        rows.append([_distance(wanted, engine.run(None, feed)) for engine in (session, short)])
+    errors_of = np.array(rows)
     columns = [*errors_of.T, errors_of[:, 0] - errors_of[:, 1]]
-    cells = [f"{each.mean():.4f} ± {each.std(ddof=1) / len(each) ** 0.5:.4f}" for each in columns]
+    cells = [f"{column.mean():.4f} ± {column.std(ddof=1) / len(column) ** 0.5:.4f}" for column in columns]
     return f"| {case.name} | " + " | ".join(cells) + " |"
 
 
@@ -240,14 +240,13 @@ def layers(case: Case) -> str:
         session = autotune.InferenceSession(out)
         specs = [spec for spec in read_artifact(out).inputs if not spec.name.endswith(READ)]
         feed = layer_inputs(model, random_inputs(specs, SAMPLES))
-        ours = dict(zip((each.name for each in session.get_outputs()), session.run(None, feed), strict=True))
-    found = layer_quanta(cut, feed, ours)
-    elements, differing = sum(each.elements for each in found), sum(each.differing for each in found)
-    worst = max(found, key=lambda each: each.most)
-    beyond = sum(each.most > 1 for each in found)
-    return (
-        f"| {case.name} | {len(found)} | {100 * differing / elements:.4f} % | {worst.most} ({worst.name}) | {beyond} |"
-    )
+        ours = dict(zip((spec.name for spec in session.get_outputs()), session.run(None, feed), strict=True))
+    compared = layer_quanta(cut, feed, ours)
+    elements, differing = sum(one.elements for one in compared), sum(one.differing for one in compared)
+    worst = max(compared, key=lambda one: one.most)
+    beyond = sum(one.most > 1 for one in compared)
+    share = 100 * differing / elements
+    return f"| {case.name} | {len(compared)} | {share:.4f} % | {worst.most} ({worst.name}) | {beyond} |"
 
 
 def main() -> None:
@@ -257,28 +256,28 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="+", metavar="MODEL:KIND[:BUDGET[:VARIANT]]")
     parser.add_argument("--rounds", type=int, default=20)
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    cases = [Case.of(given.folder, text) for text in given.cases]
-    if given.step == "table":
+    chosen = parser.parse_args()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    cases = [Case.of(chosen.folder, text) for text in chosen.cases]
+    if chosen.step == "table":
         print("| " + " | ".join(HEADS) + " |\n" + "|---" * len(HEADS) + "|")
         print("\n".join(map(row, cases)))
         return
-    if given.step == "layers":
+    if chosen.step == "layers":
         print(
             "| model | layers | numbers that differ | most, in quanta | layers beyond one quantum |\n"
             + "|---" * 5
             + "|"
         )
-    if given.step == "errors":
+    if chosen.step == "errors":
         print("| model | ours | ONNX Runtime | ours less ONNX Runtime's |\n" + "|---" * 4 + "|")
     for case in cases:
-        if given.step in ("layers", "errors"):
-            print({"layers": layers, "errors": paired}[given.step](case), flush=True)
-        elif given.step == "bench":
-            bench(case, given.rounds)
+        if chosen.step in ("layers", "errors"):
+            print({"layers": layers, "errors": paired}[chosen.step](case), flush=True)
+        elif chosen.step == "bench":
+            bench(case, chosen.rounds)
         else:
-            {"make": make, "tune": tuned}[given.step](case)
+            {"make": make, "tune": tuned}[chosen.step](case)
 
 
 if __name__ == "__main__":

@@ -80,21 +80,21 @@ def _arguments(program: str, task: Task, config: Config) -> list[list[Any]]:
     shared = [tvm.runtime.tensor(array) for array in arrays]
     copies = range(min(max(2, BYTES // size), MOST_COPIES))
     return [
-        [tvm.runtime.tensor(arrays[at]) if at in task.constants else each for at, each in enumerate(shared)]
+        [tvm.runtime.tensor(arrays[at]) if at in task.constants else array for at, array in enumerate(shared)]
         for _ in copies
     ]
 
 
-def _timed(kernels: Sequence[Any], given: list[list[Any]], rounds: int) -> list[float]:
+def _timed(kernels: Sequence[Any], copies: list[list[Any]], rounds: int) -> list[float]:
     seconds: list[list[float]] = [[] for _ in kernels]
     for _ in range(rounds):
-        for kernel, found in zip(kernels, seconds, strict=True):
-            kernel(*given[0])
+        for kernel, laps in zip(kernels, seconds, strict=True):
+            kernel(*copies[0])
             began = time.perf_counter()
-            for arguments in given[1:]:
+            for arguments in copies[1:]:
                 kernel(*arguments)
-            found.append((time.perf_counter() - began) / (len(given) - 1))
-    return [statistics.median(found) for found in seconds]
+            laps.append((time.perf_counter() - began) / (len(copies) - 1))
+    return [statistics.median(laps) for laps in seconds]
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ class Layer:
 def layers_of(log_path: Path) -> list[Layer]:
     """The tasks of a log whose templates have a prior."""
     log = open_log(log_path)
-    targets, found = log.targets(), []
+    targets, layers = log.targets(), []
     for key in log.counts():
         program = log.workload(key.task)
         if program is None or key.space.split("/")[0] not in TEMPLATES:
@@ -132,9 +132,9 @@ def layers_of(log_path: Path) -> list[Layer]:
         space = lower.claim(lower.load_program(program), targets[key.target]).space
         timed = [record for record in log.records(key) if record.measurement.ok and space.contains(record.config)]
         if len(timed) >= FEWEST:
-            found.append(_layer(space, targets[key.target].isa, [(r.config, r.measurement.latency_s) for r in timed]))
+            layers.append(_layer(space, targets[key.target].isa, [(r.config, r.measurement.latency_s) for r in timed]))
     log.close()
-    return found
+    return layers
 
 
 def _layer(space: Space, isa: str, timed: list) -> Layer:  # type: ignore[type-arg]
@@ -166,14 +166,14 @@ def save_layers(path: Path, layers: Sequence[Layer]) -> None:
 def load_layers(path: Path) -> list[Layer]:
     """What ``save_layers`` wrote."""
     with np.load(path) as file:
-        facts, latency_s, start, found = json.loads(str(file["facts"])), file["latency_s"], 0, []
+        facts, latency_s, start, layers = json.loads(str(file["facts"])), file["latency_s"], 0, []
         for index, fact in enumerate(facts):
             timed = latency_s[start : start + fact["n"]].astype(np.float64)
             table = file[f"features{index}"].astype(np.float64)
             names, extents = tuple(fact["names"]), tuple(fact["extents"])
-            found.append(Layer(fact["space"], fact["isa"], names, extents, table, timed, fact["first"]))
+            layers.append(Layer(fact["space"], fact["isa"], names, extents, table, timed, fact["first"]))
             start += fact["n"]
-    return found
+    return layers
 
 
 def fitted(machines: Mapping[str, Sequence[Layer]]) -> dict[str, TemplatePosterior]:
@@ -238,12 +238,12 @@ def _spreads(
         return Spread(MACHINE_SPREAD, (linear, products), residual, length, noise)
 
     def surprise(logs: Floats) -> float:
-        candidate, found = replace(blank, spread=spread(logs)), 0.0
+        candidate, total = replace(blank, spread=spread(logs)), 0.0
         for mean, told in some:
             root = np.linalg.cholesky(candidate.own_covariance(told.features))
             apart = np.linalg.solve(root, -bend(told.scores) - candidate.basis.terms(told.features) @ mean)
-            found += float(np.log(np.diag(root)).sum() + 0.5 * apart @ apart)
-        return found
+            total += float(np.log(np.diag(root)).sum() + 0.5 * apart @ apart)
+        return total
 
     known = blank.spread
     start = np.log([*known.task, known.residual, known.length, known.noise])
@@ -266,7 +266,7 @@ def heaps(booster: xgboost.Booster) -> Trees:
     """The booster's trees in arrays; its base score is left out, as a constant of all configs."""
     nodes = 2 ** (int(str(TREES["max_depth"])) + 1) - 1
     dumped = [json.loads(text) for text in booster.get_dump(dump_format="json")]
-    made = Trees(
+    trees = Trees(
         np.zeros((len(dumped), nodes), np.int16),
         np.full((len(dumped), nodes), np.inf, np.float32),
         np.zeros((len(dumped), nodes), np.float32),
@@ -276,18 +276,18 @@ def heaps(booster: xgboost.Booster) -> Trees:
         if place >= nodes:
             return
         if "leaf" in node:
-            made.value[tree, place] = node["leaf"]
+            trees.value[tree, place] = node["leaf"]
             fill(tree, 2 * place + 1, node)
             return
-        made.feature[tree, place] = int(str(node["split"])[1:])
-        made.threshold[tree, place] = node["split_condition"]
+        trees.feature[tree, place] = int(str(node["split"])[1:])
+        trees.threshold[tree, place] = node["split_condition"]
         children = {child["nodeid"]: child for child in node["children"]}  # type: ignore[attr-defined]
         fill(tree, 2 * place + 1, children[node["yes"]])
         fill(tree, 2 * place + 2, children[node["no"]])
 
     for number, tree in enumerate(dumped):
         fill(number, 0, tree)
-    return made
+    return trees
 
 
 def by_kind(recorded: Mapping[str, Iterable[Layer]]) -> dict[str, dict[str, list[Layer]]]:

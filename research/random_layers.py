@@ -58,12 +58,12 @@ def random_cnn(seed: int) -> onnx.ModelProto:
         kernel = int(rng.choice((1, 1, 1, 3, 3, 3, 5)))
         stride = int(rng.choice((1, 1, 1, 1, 2))) if size >= 14 else 1
         out = -(-size // stride)
-        made = _channels(rng, _most(width * kernel**2, out**2))
-        y = b.conv(x, (width, made), kernel, stride)
-        if stride == 1 and made == width and rng.random() < 0.5:
+        channels = _channels(rng, _most(width * kernel**2, out**2))
+        y = b.conv(x, (width, channels), kernel, stride)
+        if stride == 1 and channels == width and rng.random() < 0.5:
             y = b.op("Add", x, y)
         x = b.relu(y) if rng.random() < 0.8 else y
-        size, width = out, made
+        size, width = out, channels
         if number % CHAIN[0] == CHAIN[0] - 1:
             outputs[f"out{number}"] = x
     return b.model(seed, **outputs)
@@ -79,10 +79,10 @@ def random_mlp(seed: int) -> onnx.ModelProto:
         if number % CHAIN[1] == 0:
             rows, width = int(rng.choice(ROWS)), int(rng.choice(CHANNELS[5:]))
             x = b.relu(b.input(f"rows{number}", (rows, width)))
-        made = _channels(rng, _most(width, rows))
-        y = b.linear(x, (width, made))
+        columns = _channels(rng, _most(width, rows))
+        y = b.linear(x, (width, columns))
         x = (b.relu, b.gelu, b.swish, str)[int(rng.integers(4))](y)
-        width = made
+        width = columns
         if number % CHAIN[1] == CHAIN[1] - 1:
             outputs[f"out{number}"] = x
     return b.model(seed, **outputs)

@@ -100,8 +100,8 @@ class Model:
 
     @cached_property
     def path(self) -> Path:
-        found = sorted(MODELS.glob(f"{self.name}-*.onnx")) or sorted(MODELS.glob(f"{self.name}.onnx"))
-        return found[0]
+        files = sorted(MODELS.glob(f"{self.name}-*.onnx")) or sorted(MODELS.glob(f"{self.name}.onnx"))
+        return files[0]
 
     @cached_property
     def program(self):  # type: ignore[no-untyped-def]
@@ -116,12 +116,12 @@ class Model:
 
     def key_of(self, template: str, *elements: int) -> str:
         """The first task of that template whose first shapes have so many elements."""
-        found = (
+        keys = (
             task.key
             for task in self.program.tasks
             if task.template == template and tuple(math.prod(shape) for shape in task.shapes[:2]) == elements
         )
-        return next(found)
+        return next(keys)
 
 
 @dataclass
@@ -204,11 +204,11 @@ def nearest(work: Work) -> list[list[int]]:
 
 def speeds_of(passes: Sequence[dict[str, object]]) -> dict[str, float]:
     """Median over passes of the least run, in nanoseconds by code, of what runs right."""
-    found: dict[str, list[float]] = {}
+    runs: dict[str, list[float]] = {}
     for line in passes:
         if line.get("code") and not line.get("error"):
-            found.setdefault(str(line["code"]), []).append(min(line["runs"]))  # type: ignore[call-overload]
-    return {code: float(np.median(values)) for code, values in found.items()}
+            runs.setdefault(str(line["code"]), []).append(min(line["runs"]))  # type: ignore[call-overload]
+    return {code: float(np.median(values)) for code, values in runs.items()}
 
 
 def compile_stage(names: Sequence[str], seconds: float, rows_of: Callable[[Work], list[list[int]]]) -> bool:

@@ -60,8 +60,8 @@ def main() -> int:
     parts = parser.add_subparsers(dest="part", required=True)
     for name, models in (("second", ["model"]), ("after", ["teacher", "model"])):
         part = parts.add_parser(name)
-        for each in models:
-            part.add_argument(each)
+        for argument in models:
+            part.add_argument(argument)
         part.add_argument("--budget", type=float, required=True)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -191,18 +191,18 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
     session = InferenceSession(folder / f"{model}.throughput.tuned")
     rng = np.random.default_rng(0)
     feed = {
-        each.name: rng.standard_normal([int(n) for n in each.shape]).astype(np.float32)
-        if "float" in each.type
-        else np.zeros([int(n) for n in each.shape], np.int64)
-        for each in session.get_inputs()
+        spec.name: rng.standard_normal([int(n) for n in spec.shape]).astype(np.float32)
+        if "float" in spec.type
+        else np.zeros([int(n) for n in spec.shape], np.int64)
+        for spec in session.get_inputs()
     }
-    made: dict[str, Any] = {"streams": session.streams}
+    facts: dict[str, Any] = {"streams": session.streams}
     with CoreSpeed() as speed:
         most = speed.segments(CAPACITY_S, lambda: capacity(session, feed, SEGMENT_S))
-        calm = speed.calm(most) or [each for _, each in most]
-        rate, service_s = (statistics.median(each) for each in zip(*calm, strict=True))
+        calm = speed.calm(most) or [load_made for _, load_made in most]
+        rate, service_s = (statistics.median(values) for values in zip(*calm, strict=True))
         count = int(LOAD * rate * SEGMENT_S)
-        made |= {"requests_per_s": rate, "service_ms": 1e3 * service_s}
+        facts |= {"requests_per_s": rate, "service_ms": 1e3 * service_s}
         moments: dict[str, Callable[[], NDArray[np.float64]]] = {
             "even": lambda: np.arange(count) / (LOAD * rate),
             "random": lambda: np.cumsum(rng.exponential(1.0 / (LOAD * rate), count)),
@@ -212,16 +212,16 @@ def load(folder: Path, model: str, seconds: float = LOAD_S) -> dict[str, Any]:
             before = psutil.cpu_times()
             send = partial(sender, session, feed)
             sent[name] = speed.segments(seconds, partial(_sent, send, moments[when], session.streams, service_s))
-            made[f"{name}_stolen"] = stolen_since(before)
+            facts[f"{name}_stolen"] = stolen_since(before)
         for name, segments in sent.items():
-            made[f"{name}_segments"] = [[look, 1e3 * float(took.max())] for look, (took, _) in segments]
-            for which, some in (("calm", speed.calm(segments)), ("all", [each for _, each in segments])):
+            facts[f"{name}_segments"] = [[look, 1e3 * float(took.max())] for look, (took, _) in segments]
+            for which, some in (("calm", speed.calm(segments)), ("all", [segment for _, segment in segments])):
                 if some:
-                    took, ideal = (np.concatenate(each) for each in zip(*some, strict=True))
-                    made[f"{name}_{which}"] = {"segments": len(some), "requests": len(took)} | percentiles(took)
-                    made[f"{name}_{which}_ideal"] = percentiles(ideal)
-        made["looks"] = [list(pair) for pair in zip(speed.seen, speed.apart_ns, strict=True)]
-    return made
+                    took, ideal = (np.concatenate(laps) for laps in zip(*some, strict=True))
+                    facts[f"{name}_{which}"] = {"segments": len(some), "requests": len(took)} | percentiles(took)
+                    facts[f"{name}_{which}_ideal"] = percentiles(ideal)
+        facts["looks"] = [list(pair) for pair in zip(speed.seen, speed.apart_ns, strict=True)]
+    return facts
 
 
 def _sent(
@@ -255,7 +255,7 @@ def clients_table(folder: Path, models: Sequence[str]) -> list[str]:
         (low, high), rate = data["served"][0]["quartiles"], data["served"][0]["requests_per_s"]
         cells = [f"{rate:.1f} ({low:.1f}–{high:.1f})", *(f"{ratio:.2f}" for ratio in ratios[-1])]
         lines.append(f"| {model} | {' | '.join(cells)} |")
-    means = [f"{statistics.geometric_mean(each):.2f}" for each in zip(*ratios, strict=True)]
+    means = [f"{statistics.geometric_mean(column):.2f}" for column in zip(*ratios, strict=True)]
     return [*lines, f"| geometric mean | | {' | '.join(means)} |"] if len(lines) > 2 else []
 
 
@@ -270,7 +270,7 @@ def load_table(folder: Path, models: Sequence[str]) -> list[str]:
                 continue
             own, ideal = data[f"{name}_{which}"], data[f"{name}_{which}_ideal"]
             cells = [f"{own['segments'] * SEGMENT_S:.0f}", f"{own['p50_ms']:.1f}, {own['p99_ms']:.1f}"]
-            cells += [f"{each['ratio']:.2f}" for each in (own, ideal)] + [f"{100 * data[f'{name}_stolen']:.1f}"]
+            cells += [f"{table['ratio']:.2f}" for table in (own, ideal)] + [f"{100 * data[f'{name}_stolen']:.1f}"]
             lines.append(f"| {model} | {data['requests_per_s']:.1f} | {name}, {which} | {' | '.join(cells)} |")
     return lines if len(lines) > 2 else []
 
@@ -297,7 +297,7 @@ def main() -> int:
             "clients": partial(clients, folder, model, options.clients, options.rounds),
             "load": partial(load, folder, model),
         }
-        for step in (each for each in work if each in steps and not measured(folder, model, each)):
+        for step in (name for name in work if name in steps and not measured(folder, model, name)):
             (folder / f"{model}.{step}.json").write_text(json.dumps(work[step](), indent=1) + "\n")
     every = [*LIGHT, "encoder"]
     for lines in (clients_table(folder, every), load_table(folder, every)):

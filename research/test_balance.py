@@ -25,8 +25,8 @@ def test_threads_wait_for_the_last_job(jobs, threads, share):
 
 
 def test_kernels_count_by_their_time():
-    found = [Balance(TASK, 3.0, (Jobs(4, 4),)), Balance(TASK, 1.0, (Jobs(5, 5),))]
-    assert mean(found, 4) == pytest.approx((3 + 5 / 8) / 4)
+    kernels = [Balance(TASK, 3.0, (Jobs(4, 4),)), Balance(TASK, 1.0, (Jobs(5, 5),))]
+    assert mean(kernels, 4) == pytest.approx((3 + 5 / 8) / 4)
     assert mean([], 4) == 1.0
 
 
@@ -40,8 +40,8 @@ def test_jobs_are_read_off_the_scheduled_kernel():
 
 def test_loops_count_by_what_they_write() -> None:
     """A phase of few jobs costs little beside one that does most of the work."""
-    found = Balance(TASK, 1.0, (Jobs(1, 10), Jobs(8, 990)))
-    assert found.share(8) == pytest.approx(1000 / (8 * 10 + 990))
+    kernel = Balance(TASK, 1.0, (Jobs(1, 10), Jobs(8, 990)))
+    assert kernel.share(8) == pytest.approx(1000 / (8 * 10 + 990))
 
 
 def test_a_loop_that_is_launched_again_counts_each_launch_by_itself() -> None:
@@ -54,8 +54,8 @@ def test_a_loop_that_is_launched_again_counts_each_launch_by_itself() -> None:
 
 @pytest.mark.parametrize(("name", "threads"), [("squeezenet", 16), ("siamese_cnn", 64), ("mlp", 64), ("tiny_cnn", 4)])
 def test_kernels_divide_over_many_threads(name: str, threads: int) -> None:
-    found = balances(cached(name), Target.cpu("sapphirerapids", threads))
-    assert mean(found, threads) >= BAR
+    kernels = balances(cached(name), Target.cpu("sapphirerapids", threads))
+    assert mean(kernels, threads) >= BAR
 
 
 @pytest.mark.slow
@@ -63,6 +63,6 @@ def test_kernels_divide_over_many_threads(name: str, threads: int) -> None:
 def test_kernels_of_twenty_models_divide_over_many_threads(threads: int) -> None:
     """Both means are checked; on 64 threads small kernels have too few vectors of results for that of the models."""
     models = [balances(cached(name), Target.cpu("sapphirerapids", threads)) for name in balance.MODELS]
-    assert mean([each for found in models for each in found], threads) >= BAR
-    shares = [mean(found, threads) for found in models]
+    assert mean([kernel for kernels in models for kernel in kernels], threads) >= BAR
+    shares = [mean(kernels, threads) for kernels in models]
     assert sum(shares) / len(shares) >= (BAR if threads < 64 else 0.92)

@@ -9,9 +9,9 @@ from tests.autotune_tests.contrib_tests.replay_tests.made_up import trace
 
 
 def test_confirmations_keep_luck_from_adding_up() -> None:
-    found = trace()
-    noise = np.random.default_rng(1).lognormal(sigma=0.2, size=found.runs_s.shape[:2])
-    noisy = replace(found, runs_s=found.runs_s * noise[:, :, None])
+    recorded = trace()
+    noise = np.random.default_rng(1).lognormal(sigma=0.2, size=recorded.runs_s.shape[:2])
+    noisy = replace(recorded, runs_s=recorded.runs_s * noise[:, :, None])
     seeds = range(6)
     believed, confirmed = ([[searched(noisy, seed, count, 24) for seed in seeds]] for count in (0, 2))
     assert np.mean([one.taken for one in believed[0]]) < np.mean([one.taken for one in confirmed[0]])

@@ -36,7 +36,7 @@ def test_a_cell_tunes_and_times_on_its_threads(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(many_cores, "_tune", answer)
     monkeypatch.setattr(many_cores, "cached", lambda name: tmp_path / f"{name}.onnx")
     row = many_cores.cell("tiny", 4, 0)
-    assert [each[0] for each in asked] == ["run", "bench"]
+    assert [command[0] for command in asked] == ["run", "bench"]
     assert "--threads 4" in " ".join(asked[0])
     assert row == {
         "model": "tiny",
@@ -52,8 +52,8 @@ def test_the_table_has_the_cells_that_succeeded(tmp_path) -> None:
     steps = (Step("m-2", 20, ("-c", said), ""), Step("n-2", 20, ("-c", "raise SystemExit(3)"), ""))
     assert sys.executable
     assert run_steps(tmp_path, 60.0, steps) == 1
-    found = many_cores.rows(tmp_path, steps)
-    assert found == [row]
-    head, line = many_cores.lines(found)
+    cells = many_cores.rows(tmp_path, steps)
+    assert cells == [row]
+    head, line = many_cores.lines(cells)
     assert head.split()[:2] == ["model", "threads"]
     assert line.split() == ["m", "2", "1.000", "1.500", "1.50"]

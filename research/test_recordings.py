@@ -20,7 +20,7 @@ PAGE = (ROOT / "docs" / "replay.md").read_text()
 
 def older_than_their_templates(path: Path) -> list[str]:
     """Templates whose version was raised since the tasks of the file were recorded: what their configs mean changed."""
-    today = {str(each.name): int(each.version) for each in TEMPLATE_SETS["llvm"].templates}
+    today = {str(template.name): int(template.version) for template in TEMPLATE_SETS["llvm"].templates}
     spaces = {trace.space for trace in load_traces(path).traces}
     return sorted({space.name for space in spaces if space.version < today[space.name]})
 

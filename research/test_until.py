@@ -24,10 +24,10 @@ def keep(folder: Path, best_s: float) -> KeptRun:
     """A run, as it is read again: its task is at 1 ms from the second trial on, until it ends at ``best_s``."""
     log = open_log(folder / "m.t.db")
     log.append([failed(0, when=0.0), *(timed(number, 1e-3, when=number) for number in range(1, 2 * PER_RUN - 1))])
-    found = timed(2 * PER_RUN - 1, 0.5 * best_s, when=2.0 * PER_RUN)  # measured once, and luckily
+    lucky = timed(2 * PER_RUN - 1, 0.5 * best_s, when=2.0 * PER_RUN)  # measured once, and luckily
     final = replace(timed(2 * PER_RUN - 1, best_s, when=3.0 * PER_RUN), provenance={STAGE: FINAL})
     untuned = replace(timed(0, 9e-3, when=0.5), key=replace(KEY, space=UNTUNED.identity), config=BASELINE)  # no trial
-    log.append([found, final, untuned])
+    log.append([lucky, final, untuned])
     log.close()
     task = {"key": KEY.task, "weight": 1, "bound_us": 500.0}
     for part, start in (("first", 0), ("further", PER_RUN)):
@@ -47,9 +47,9 @@ def test_what_was_left_is_what_the_best_turned_out_to_take(tmp_path: Path, best_
     run = keep(tmp_path, best_s)
     assert (run.model, run.made) == ("m", "today")
     assert [len(task.latencies_s) for task in run.tasks.values()] == [2 * PER_RUN]
-    found = [one for one in looks(run) if one.now_s <= PER_RUN]
-    assert found
-    for one in found:
+    seen = [one for one in looks(run) if one.now_s <= PER_RUN]
+    assert seen
+    for one in seen:
         assert one.left == pytest.approx(1.0 - best_s / 1e-3)
         assert one.time == pytest.approx(one.now_s / (2 * PER_RUN))
 

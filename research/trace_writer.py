@@ -79,7 +79,7 @@ def _steps(ratios: Floats) -> NDArray[np.int16]:
 
 def corrected(runs_s: Floats, controls: Floats) -> Floats:
     """(n,) latency over all passes: the median of each pass, at the machine's usual speed, then the median of those."""
-    found = np.full(len(runs_s), math.nan)
+    medians = np.full(len(runs_s), math.nan)
     for index, (runs, slowness) in enumerate(zip(runs_s, controls, strict=True)):
         passes = [
             float(np.nanmedian(one)) / (float(np.nanmedian(slow)) if not np.isnan(slow).all() else 1.0)
@@ -87,5 +87,5 @@ def corrected(runs_s: Floats, controls: Floats) -> Floats:
             if not np.isnan(one).all()
         ]
         if passes:
-            found[index] = float(np.median(passes))
-    return found
+            medians[index] = float(np.median(passes))
+    return medians

@@ -50,10 +50,10 @@ class Look:
 
 def looks(run: KeptRun) -> Iterator[Look]:
     """Those of one kept run from when every task was tried, and its end, when nothing is left."""
-    found, limits = searches(run), Limits()
-    all_s = sum(float(search.cost_s.sum()) for search in found.values())
-    final_s = end_s(found)
-    for moment in dealt(found, make_allocator(DEFAULT_ALLOCATOR, np.random.default_rng(0))):
+    by_key, limits = searches(run), Limits()
+    all_s = sum(float(search.cost_s.sum()) for search in by_key.values())
+    final_s = end_s(by_key)
+    for moment in dealt(by_key, make_allocator(DEFAULT_ALLOCATOR, np.random.default_rng(0))):
         if every_task_tried(moment.states):
             stated = remaining_gain(moment.states, limits).high_share
             left = 1.0 - final_s / moment.latency_s
@@ -99,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m research.until", description=__doc__)
     parser.add_argument("folders", type=Path, nargs="*", default=[FOLDER, FOLDER / "confirmed"])
     by_folder = [[*kept_runs(folder)] for folder in parser.parse_args(arguments).folders]
-    for made, count in sorted(Counter(run.made for runs in by_folder for run in runs).items()):
-        print(f"{count} of {made}")
+    for day, count in sorted(Counter(run.made for runs in by_folder for run in runs).items()):
+        print(f"{count} of {day}")
     seen = [[[*looks(run)] for run in runs] for runs in by_folder]
     every = [one for group in seen for one in group]
     for group in [*seen, every]:

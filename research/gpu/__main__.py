@@ -104,7 +104,7 @@ def engines_of(
     name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray], peers: Sequence[str], precision: str = "fp32"
 ) -> tuple[dict[str, Run], list[str]]:
     """Every engine that can be made, and why others cannot."""
-    found: dict[str, Run] = {"ours": ours(out / f"{name}.tuned", feed)}
+    engines: dict[str, Run] = {"ours": ours(out / f"{name}.tuned", feed)}
     missing: list[str] = []
     makers: dict[str, Callable[[], Run | None]] = {
         "torch": lambda: torch_engine(name, feed, "", precision),
@@ -120,10 +120,10 @@ def engines_of(
                 missing.append(f"{engine}: not installed")
                 continue
             run()
-            found[engine] = run
+            engines[engine] = run
         except Exception as error:  # a peer that fails is told, and the others are still timed
             missing.append(f"{engine}: {type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}")
-    return found, missing
+    return engines, missing
 
 
 def metaschedule_engine(name: str, out: Path, budget_s: float, feed: dict[str, np.ndarray]) -> Run:
@@ -138,7 +138,7 @@ def metaschedule_engine(name: str, out: Path, budget_s: float, feed: dict[str, n
 def different(engines: dict[str, Run], tolerance: float = TOLERANCE) -> dict[str, float]:
     """Engine → largest error against ours, of those beyond ``tolerance``."""
     mine = [np.asarray(array, np.float64) for array in engines["ours"]()]
-    found = {}
+    beyond = {}
     for name, run in engines.items():
         theirs = run()
         theirs = theirs if isinstance(theirs, list | tuple) else [theirs]
@@ -147,8 +147,8 @@ def different(engines: dict[str, Run], tolerance: float = TOLERANCE) -> dict[str
             for a, b in zip(mine, theirs, strict=True)
         ]
         if max(errors) > tolerance:
-            found[name] = max(errors)
-    return found
+            beyond[name] = max(errors)
+    return beyond
 
 
 def race(engines: dict[str, Run]) -> dict[str, float]:

@@ -195,9 +195,9 @@ def main() -> int:
         for arch in arguments.arch or ARCHS:
             rows.append(row(model, arch, arguments.out, arguments.precision))
             print(rows[-1], flush=True)
-            (arguments.out / "cubins.json").write_text(json.dumps([asdict(each) for each in rows], indent=1))
-    print(f"{sum(each.passed for each in rows)} of {len(rows)} passed")
-    return 0 if all(each.passed for each in rows) else 1
+            (arguments.out / "cubins.json").write_text(json.dumps([asdict(result) for result in rows], indent=1))
+    print(f"{sum(result.passed for result in rows)} of {len(rows)} passed")
+    return 0 if all(result.passed for result in rows) else 1
 
 
 if __name__ == "__main__":

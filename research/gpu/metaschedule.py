@@ -32,11 +32,11 @@ def tune(
     target: str,
     budget_s: float | None,
     trials: int = MOST_TRIALS,
-    each: int = PER_ROUND,
+    per_round: int = PER_ROUND,
 ) -> None:
     """Tune in a child process for ``budget_s`` seconds of wall time, or until ``trials`` were made."""
     command = [sys.executable, "-m", "research.gpu.metaschedule"]
-    command += [str(model), str(folder), target, str(trials), str(each)]
+    command += [str(model), str(folder), target, str(trials), str(per_round)]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log.txt").open("w") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log)
@@ -94,7 +94,7 @@ def _module(model: Path, native: tvm.target.Target) -> tvm.IRModule:
 def main() -> None:
     """Entry point of the child."""
     model, folder, target, *limits = sys.argv[1:]
-    trials, each = (*map(int, limits), *(MOST_TRIALS, PER_ROUND)[len(limits) :])
+    trials, per_round = (*map(int, limits), *(MOST_TRIALS, PER_ROUND)[len(limits) :])
     native = _target(target)
     module = _module(Path(model), native)
     with native, tvm.transform.PassContext(opt_level=3):
@@ -105,7 +105,7 @@ def main() -> None:
             work_dir=folder,
             max_trials_global=trials,
             max_trials_per_task=PER_TASK,
-            num_trials_per_iter=each,
+            num_trials_per_iter=per_round,
         )
 
 

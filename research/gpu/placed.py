@@ -27,31 +27,31 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/gpu/placed"))
     arguments = parser.parse_args()
     runs: dict[str, Run] = {}
-    found: dict[str, object] = {"model": arguments.model}
+    facts: dict[str, object] = {"model": arguments.model}
     for way, options in WAYS.items():
         folder = arguments.out / way
         folder.mkdir(parents=True, exist_ok=True)
         tuned = tune(arguments.model, arguments.budget, folder, *options)
         if "error" in tuned:
-            found[f"{way} failed"] = tuned["error"]
+            facts[f"{way} failed"] = tuned["error"]
             continue
         session = InferenceSession(folder / f"{arguments.model}.tuned")
         feed = session_inputs(session, 0)
         runs[way] = lambda session=session, feed=feed: session.run(None, feed)
     if "placed" in runs:
         try:
-            found["predicted ms"] = (
+            facts["predicted ms"] = (
                 1e3 * report_lanes(arguments.out / "placed" / f"{arguments.model}.tuned").predicted_s
             )
         except AutotuneError as error:  # one lane was kept
-            found["predicted ms"] = str(error)
+            facts["predicted ms"] = str(error)
     if runs:
         try:
             peer = torch_engine(arguments.model, feed, "")
         except Exception as error:  # whatever the peer lacks: ours are still timed
-            peer, found["torch failed"] = None, str(error)[:300]
-        found["ms"] = race(runs | ({"torch": peer} if peer else {}))
-    print(json.dumps(found))
+            peer, facts["torch failed"] = None, str(error)[:300]
+        facts["ms"] = race(runs | ({"torch": peer} if peer else {}))
+    print(json.dumps(facts))
     return int(set(WAYS) - set(runs) != set())
 
 

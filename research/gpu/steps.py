@@ -123,10 +123,10 @@ def report(folder: Path, steps: tuple[Step, ...] = STEPS) -> list[str]:
     """A line for every step: what became of it, and the last line that it printed."""
     lines = []
     for step in steps:
-        found = result(folder, step)
-        said = (found.get("output", "").strip().splitlines() or [""])[-1]
-        state = "not run" if not found else "done" if found["code"] == 0 else "FAILED"
-        lines.append(f"{step.name:20} {state:8} {found.get('seconds', 0.0):6.1f} s  {said}")
+        outcome = result(folder, step)
+        said = (outcome.get("output", "").strip().splitlines() or [""])[-1]
+        state = "not run" if not outcome else "done" if outcome["code"] == 0 else "FAILED"
+        lines.append(f"{step.name:20} {state:8} {outcome.get('seconds', 0.0):6.1f} s  {said}")
     return lines
 
 

@@ -57,10 +57,10 @@ class OnnxModule(torch.nn.Module):
         for op, inputs, outputs, attributes in self._nodes:
             if op not in OPERATORS:
                 raise NotImplementedError(f"the PyTorch peer does not know operator {op}")
-            given = [self._of(name, values) for name in inputs]
+            operands = [self._of(name, values) for name in inputs]
             numbers = [self._numbers.get(name, []) for name in inputs]
-            made = OPERATORS[op](given, attributes, numbers)
-            values.update(zip(outputs, made if isinstance(made, tuple) else (made,), strict=False))
+            results = OPERATORS[op](operands, attributes, numbers)
+            values.update(zip(outputs, results if isinstance(results, tuple) else (results,), strict=False))
         return [values[name] for name in self._outputs]
 
     def _of(self, name: str, values: dict[str, Tensor]) -> Tensor | None:
@@ -84,69 +84,69 @@ def _padded(x: Tensor, attributes: Attributes, value: float) -> tuple[Tensor, in
     return functional.pad(x, order, value=value), 0
 
 
-def _conv(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
-    x, padding = _padded(given[0], attributes, 0.0)
-    bias = given[2] if len(given) > 2 else None
+def _conv(operands: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x, padding = _padded(operands[0], attributes, 0.0)
+    bias = operands[2] if len(operands) > 2 else None
     strides, dilations = tuple(attributes.get("strides", (1, 1))), tuple(attributes.get("dilations", (1, 1)))
-    return functional.conv2d(x, given[1], bias, strides, padding, dilations, attributes.get("group", 1))
+    return functional.conv2d(x, operands[1], bias, strides, padding, dilations, attributes.get("group", 1))
 
 
-def _max_pool(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
-    x, padding = _padded(given[0], attributes, float("-inf"))
+def _max_pool(operands: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x, padding = _padded(operands[0], attributes, float("-inf"))
     kernel, strides = tuple(attributes["kernel_shape"]), tuple(attributes.get("strides", (1, 1)))
     return functional.max_pool2d(x, kernel, strides, padding, ceil_mode=bool(attributes.get("ceil_mode", 0)))
 
 
-def _average_pool(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+def _average_pool(operands: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
     pads, kernel = list(attributes.get("pads", [0, 0, 0, 0])), tuple(attributes["kernel_shape"])
     strides, counted = tuple(attributes.get("strides", (1, 1))), bool(attributes.get("count_include_pad", 0))
     if pads[:2] == pads[2:]:
-        return functional.avg_pool2d(given[0], kernel, strides, tuple(pads[:2]), count_include_pad=counted)
+        return functional.avg_pool2d(operands[0], kernel, strides, tuple(pads[:2]), count_include_pad=counted)
     around = (pads[1], pads[3], pads[0], pads[2])
-    sums = functional.avg_pool2d(functional.pad(given[0], around), kernel, strides)
+    sums = functional.avg_pool2d(functional.pad(operands[0], around), kernel, strides)
     if counted:
         return sums
-    return sums / functional.avg_pool2d(functional.pad(torch.ones_like(given[0]), around), kernel, strides)
+    return sums / functional.avg_pool2d(functional.pad(torch.ones_like(operands[0]), around), kernel, strides)
 
 
-def _gemm(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
-    a, b = given[0], given[1]
+def _gemm(operands: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    a, b = operands[0], operands[1]
     a = a.t() if attributes.get("transA") else a
     b = b.t() if attributes.get("transB") else b
     product = attributes.get("alpha", 1.0) * (a @ b)
-    return product if len(given) < 3 or given[2] is None else product + attributes.get("beta", 1.0) * given[2]
+    return product if len(operands) < 3 or operands[2] is None else product + attributes.get("beta", 1.0) * operands[2]
 
 
-def _mean(given: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
+def _mean(operands: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
     axes = list(attributes["axes"]) if "axes" in attributes else numbers[1]
-    return given[0].mean(axes, keepdim=bool(attributes.get("keepdims", 1)))
+    return operands[0].mean(axes, keepdim=bool(attributes.get("keepdims", 1)))
 
 
-def _reshape(given: list[Any], _: Attributes, numbers: list[list[int]]) -> Tensor:
-    shape = [size or given[0].shape[axis] for axis, size in enumerate(numbers[1])]
-    return given[0].reshape(shape)
+def _reshape(operands: list[Any], _: Attributes, numbers: list[list[int]]) -> Tensor:
+    shape = [size or operands[0].shape[axis] for axis, size in enumerate(numbers[1])]
+    return operands[0].reshape(shape)
 
 
-def _unsqueeze(given: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
-    x = given[0]
+def _unsqueeze(operands: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
+    x = operands[0]
     for axis in sorted(attributes["axes"] if "axes" in attributes else numbers[1]):
         x = x.unsqueeze(axis)
     return x
 
 
-def _norm(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
-    x, weight, bias = given[0], given[1], given[2] if len(given) > 2 else None
+def _norm(operands: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     axis = attributes.get("axis", -1) % x.dim()
     return functional.layer_norm(x, x.shape[axis:], weight, bias, attributes.get("epsilon", 1e-5))
 
 
-def _flat_softmax(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
-    x = given[0]
+def _flat_softmax(operands: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x = operands[0]
     return torch.softmax(x.flatten(attributes.get("axis", 1)), -1).reshape(x.shape)
 
 
-def _batch_norm(given: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
-    x, scale, bias, mean, variance = given
+def _batch_norm(operands: list[Any], attributes: Attributes, _: list[list[int]]) -> Tensor:
+    x, scale, bias, mean, variance = operands
     return functional.batch_norm(x, mean, variance, scale, bias, eps=attributes.get("epsilon", 1e-5))
 
 
@@ -154,9 +154,9 @@ GATES = {"lstm": [0, 2, 3, 1], "gru": [1, 0, 2]}
 """ONNX's places of the gates in PyTorch's order: i, o, f, c → i, f, c, o; and z, r, n → r, z, n."""
 
 
-def _recurrent(kind: str, given: list[Any], attributes: Attributes) -> tuple[Tensor, ...]:
+def _recurrent(kind: str, operands: list[Any], attributes: Attributes) -> tuple[Tensor, ...]:
     """All states (steps, directions, batch, hidden) and the last ones of a layer, by cuDNN where it is installed."""
-    x, w, r, bias, _, *states = [*given, *[None] * (7 - len(given))]
+    x, w, r, bias, _, *states = [*operands, *[None] * (7 - len(operands))]
     direction = attributes.get("direction", b"forward").decode()
     if direction == "reverse" or (kind == "gru" and not attributes.get("linear_before_reset", 0)):
         raise NotImplementedError(f"the PyTorch peer does not know a {direction} {kind} of this form")
@@ -171,18 +171,20 @@ def _recurrent(kind: str, given: list[Any], attributes: Attributes) -> tuple[Ten
     zero = torch.zeros(count, x.shape[1], hidden, dtype=x.dtype, device=x.device)
     begin = [zero if state is None else state for state in states[: 2 if kind == "lstm" else 1]]
     run = torch.lstm if kind == "lstm" else torch.gru
-    made, *last = run(x, begin if kind == "lstm" else begin[0], weights, True, 1, 0.0, False, count == 2, False)
-    return made.reshape(*made.shape[:2], count, hidden).transpose(1, 2), *last
+    states_of_steps, *last = run(
+        x, begin if kind == "lstm" else begin[0], weights, True, 1, 0.0, False, count == 2, False
+    )
+    return states_of_steps.reshape(*states_of_steps.shape[:2], count, hidden).transpose(1, 2), *last
 
 
-def _squeeze(given: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
+def _squeeze(operands: list[Any], attributes: Attributes, numbers: list[list[int]]) -> Tensor:
     axes = list(attributes["axes"]) if "axes" in attributes else numbers[1] if len(numbers) > 1 else None
-    return given[0].squeeze() if axes is None else given[0].squeeze(tuple(axes))
+    return operands[0].squeeze() if axes is None else operands[0].squeeze(tuple(axes))
 
 
-def _sum(given: list[Any]) -> Tensor:
-    total = given[0]
-    for other in given[1:]:
+def _sum(operands: list[Any]) -> Tensor:
+    total = operands[0]
+    for other in operands[1:]:
         total = total + other
     return total
 

@@ -84,10 +84,11 @@ def test_the_python_of_the_tutorial_works(tutored):
     script(tutored[0], program + "\nassert len(outputs) == len(session.get_outputs())\n")
 
 
-def test_the_worked_examples_of_extending_work(tmp_path):
-    found = blocks((DOCS / "extending.md").read_text(), "python")
-    assert len(found) == 6
-    script(tmp_path, "\n".join(found))
+@pytest.mark.parametrize(("name", "count"), [("extending", 1), ("extending-search", 2), ("extending-machines", 3)])
+def test_the_worked_examples_of_extending_work(tmp_path, name, count):
+    examples = blocks((DOCS / f"{name}.md").read_text(), "python")
+    assert len(examples) == count
+    script(tmp_path, "\n".join(examples))
 
 
 def test_the_example_server_answers_and_says_what_would_be_right(tutored):

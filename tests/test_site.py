@@ -14,8 +14,8 @@ PAGES = sorted(DOCS.rglob("*.md"))
 NAVIGATION = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 
 MOST_LINES = 120
-REFERENCE = {"cli.md", "api.md", "conformance.md", "zoo.md", "strangers.md", "extending.md"}
-"""Generated pages and worked examples, which may be longer."""
+REFERENCE = {"cli.md", "api.md", "conformance.md", "zoo.md", "strangers.md"}
+"""Generated pages, which may be longer."""
 
 
 def prose(path):

@@ -1,4 +1,4 @@
-"""What goes into a model and comes out of it: names, shapes and types, at one set of shapes or with sizes left open.
+"""Inputs and outputs of a model: names, shapes and types, at one set of shapes or with sizes left open.
 
 A *symbol* is an open size: ``batch``. For importer, artifacts and sessions alike, so that a session needs no importer.
 """
@@ -17,7 +17,7 @@ NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
 
 
 def is_name(text: str) -> bool:
-    """Whether what a model writes for an open size is a name, and does not only say that it is open."""
+    """Return whether what a model writes for an open size is a name, and does not only say that it is open."""
     return any(char.isalpha() for char in text) and text.lower() not in NO_NAMES
 
 
@@ -106,7 +106,7 @@ class Interface:
         return tuple(shape)
 
     def knows_outputs(self) -> bool:
-        """Whether every output's shape follows from the open sizes."""
+        """Return whether every output's shape follows from the open sizes."""
         return all("?" not in spec.shape for spec in self.outputs)
 
     def to_data(self) -> dict[str, Any]:

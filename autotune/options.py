@@ -26,10 +26,10 @@ later trials brought where 3 % stopped: docs/lab/2026-11-28-posterior.md."""
 
 ONNXRUNTIME, NONE = "onnxruntime", "none"
 FALLBACKS = (ONNXRUNTIME, NONE)
-"""What may run operators that TVM cannot express."""
+"""Ways to run operators that TVM cannot express."""
 
 LATENCY, THROUGHPUT, BALANCED = OBJECTIVES = ("latency", "throughput", "balanced")
-"""What an artifact is to be good at: one request at a time on all threads; as many as there are streams, each on
+"""Objectives of an artifact: one request at a time on all threads; as many as there are streams, each on
 threads of its own; or both, with kernels for either."""
 
 
@@ -114,7 +114,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Generation:
-    """What a decoder is built for, which keeps its caches from call to call.
+    """The calls that a decoder is built for, which keeps its caches from call to call.
 
     Attributes:
         positions: that a cache holds; a model may fix the number.
@@ -137,7 +137,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked to do.
+    """The request of a run.
 
     Attributes:
         out: artifact directory; None for the model's name with ``.tuned`` in the current folder.

@@ -48,7 +48,7 @@ the search for the hyperparameters tries large s with small σ."""
 
 
 def _diagonal(signal: float, noise: float) -> float:
-    """What is added to the kernel's diagonal: σ² and what keeps its Cholesky factor stable."""
+    """Return the addend of the kernel's diagonal: σ² and what keeps its Cholesky factor stable."""
     return noise + _JITTER * (1.0 + signal)
 
 

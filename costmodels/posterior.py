@@ -164,7 +164,7 @@ class TemplatePosterior:
     trees: Trees
 
     def knows(self, space: Space) -> bool:
-        """Whether it is of ``space``."""
+        """Return whether it is of ``space``."""
         own = self.space, self.names, self.extents
         return own == (space.identity, space.feature_names, len(space.extents))
 

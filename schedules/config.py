@@ -9,7 +9,7 @@ from schedules.vocabulary.bounded import parsed_json
 from schedules.vocabulary.errors import UsageError
 
 Value = int | str | tuple[int, ...]
-"""What a knob can be set to. A tuple is one decision with several parts, such as a tiling."""
+"""A value of a knob. A tuple is one decision with several parts, such as a tiling."""
 
 MOST_NUMBER = (1 << 63) - 1
 """Largest number of a config."""

@@ -1,4 +1,4 @@
-"""What the JSON of a program from elsewhere may consist of.
+"""The types that the JSON of a program from elsewhere may consist of.
 
 TVM makes an object of any registered type that a JSON text names, and some types look functions up or load code while
 they are made. A program needs statements, expressions, types and attributes. So its text is read against a list of

@@ -104,7 +104,7 @@ def foreign_program(task: str, program: str) -> tirx.PrimFunc:
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:
-    """Whether ``func`` is scheduled by hand, for CPUs: only the templates of recurrent layers can take it."""
+    """Return whether ``func`` is scheduled by hand, for CPUs: only the templates of recurrent layers can take it."""
     return bool(func.attrs and SCHEDULED in func.attrs)
 
 
@@ -125,7 +125,7 @@ def template_name(func: tirx.PrimFunc, target: Target) -> str:
 
 
 def _unmatched(func: tirx.PrimFunc) -> str:
-    """What stands for the template of a function that none matches."""
+    """Return the name that stands for the template of a function that none matches."""
     return str(func.attrs[SCHEDULED]).split()[0] if is_scheduled(func) else "baseline"
 
 
@@ -148,7 +148,7 @@ such jobs reach 0.98 of the best of all on 71 layers of a Zen 4, and 0.97 on 52 
 
 
 class Spaces(Mapping[str, Space]):
-    """What can be tuned in ``programs``, under their keys; each space is made when it is first asked for.
+    """The spaces of all that can be tuned in ``programs``, under their keys; each is made when it is first asked for.
 
     It can be pickled, which spaces cannot: they hold functions.
 
@@ -221,7 +221,7 @@ def repack(func: tirx.PrimFunc, config: Config) -> dict[int, Repack]:
 
 
 def assembly(func: tirx.PrimFunc, config: Config, target: Target, symbol: str) -> str:
-    """What ``lower`` makes of ``func``, as the kernel ``symbol`` in text for the system's assembler.
+    """Return the kernel ``symbol`` that ``lower`` makes of ``func``, in text for the system's assembler.
 
     A tenth of the time of a build by the compiler. Empty where the config's template does not write it: then ``lower``
     and compile.

@@ -101,7 +101,7 @@ give, such as AES, are left out, and those that every processor of a level has, 
 
 @dataclass(frozen=True)
 class Ports:
-    """What one core can begin in a cycle, in whole vectors of its level.
+    """The work that one core can begin in a cycle, in whole vectors of its level.
 
     Attributes:
         products: name of a multiply-add (``fma`` for fp32, else as ``dots.py`` calls it) → how many begin in a cycle,

@@ -167,7 +167,7 @@ class Space:
             raise UsageError(f"config {config.to_json()} is not in space {self.identity}: {error}") from error
 
     def contains(self, config: Config) -> bool:
-        """Whether ``config`` is a valid member of this space: of its identity, with its knobs and no others."""
+        """Return whether ``config`` is a valid member of this space: of its identity, with its knobs and no others."""
         if [name for name, _ in config.items] != [knob.name for knob in self.knobs]:
             return False
         try:

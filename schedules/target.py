@@ -37,7 +37,7 @@ MOST_DEPTH = 2
 
 @dataclass(frozen=True)
 class Target:
-    """What code may use and what it must fit.
+    """The machine that code is for: what code may use and what it must fit.
 
     Attributes:
         kind: ``llvm`` or ``cuda``.

@@ -121,13 +121,14 @@ def test_a_release_has_one_name_and_a_short_changelog():
     assert f'date-released: "{newest[2]}"' in citation
 
 
-def test_a_docstring_that_starts_with_of_or_as_is_found(tmp_path):
+def test_a_docstring_that_starts_with_of_what_or_as_is_found(tmp_path):
     for package in PACKAGES:
         (tmp_path / package).mkdir()
-    source = '"""Often right."""\n\nX = 1\n"""Of X."""\n\n\ndef f():\n    """As ``g``."""\n'
+    source = '"""Often right."""\n\nX = 1\n"""Of X."""\nY = 1\n"""What Y is."""\n\n\ndef f():\n    """As ``g``."""\n'
     (tmp_path / PACKAGES[0] / "code.py").write_text(source)
     assert [complaint.split(": ")[1].split(" starts")[0] for complaint in weak_openings(tmp_path)] == [
         "'Of X.'",
+        "'What Y is.'",
         "'As ``g``.'",
     ]
 

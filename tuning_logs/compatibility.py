@@ -45,7 +45,7 @@ def remoteness(there: Target, here: Target) -> float:
 
 
 def _descends(there: str, here: str) -> bool:
-    """Whether ``here`` is ``there`` or comes after it in archspec's partial order; LLVM's names, empty for any CPU."""
+    """Return whether ``here`` is ``there`` or after it in archspec's partial order; LLVM's names, empty for any CPU."""
     if there in ("", "generic", here):
         return True
     older, newer = _microarchitecture(there), _microarchitecture(here)

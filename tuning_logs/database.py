@@ -169,7 +169,7 @@ class Database:
 
 
 def _state(path: Path) -> tuple[int, ...]:
-    """What changes when a process writes to the SQLite file at ``path``."""
+    """Return figures that change when a process writes to the SQLite file at ``path``."""
     files = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-journal")]
     statuses = [file.stat() if file.exists() else None for file in files]
     return tuple(

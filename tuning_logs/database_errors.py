@@ -1,4 +1,4 @@
-"""What a driver's error means: whether it passes by itself, and the one line that a user reads."""
+"""The meaning of a driver's error: whether it passes by itself, and the one line that a user reads."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def _code(error: DBAPIError) -> str:
 
 
 def passes(error: DBAPIError) -> bool:
-    """Whether trying again may help: another writer's lock, a lost race, or a dropped connection."""
+    """Return whether trying again may help: another writer's lock, a lost race, or a dropped connection."""
     code = _code(error)
     lost_race = code in ("40001", "40P01", "55P03")  # serialisation failure, deadlock, lock not available
     return code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or lost_race or error.connection_invalidated
 
 
 def read_only_message(where: str) -> str:
-    """What is said when something should be written to a read-only log."""
+    """Return the message when something should be written to a read-only log."""
     return f"the tuning log {where} is read-only and nothing was stored; make it writable, or give another --log"
 
 
 def not_a_log_message(where: str) -> str:
-    """What is said of a file that SQLite did not write."""
+    """Return the message about a file that SQLite did not write."""
     return f"the tuning log {where} is not a tuning log but some other file; give another --log"
 
 

@@ -45,7 +45,7 @@ class BadLine:
 
 @dataclass
 class ExchangeReport:
-    """What an import or a merge brought.
+    """The result of an import or a merge.
 
     Attributes:
         lines: lines read (0 for a merge).
@@ -78,7 +78,7 @@ ProgramCheck = Callable[[str, str], str]
 
 
 Entry = TuningRecord | Target | Workload | _Header
-"""What one line holds."""
+"""The content of one line."""
 
 
 def _entries(log: TuningLog) -> Iterator[Entry]:
@@ -247,7 +247,7 @@ def take_in(entries: Iterable[Entry], log: TuningLog) -> ExchangeReport:
 
 
 def _parsed(line: bytes) -> Entry:
-    """What ``line`` holds.
+    """Return the content of ``line``.
 
     Raises:
         LogError: in a few words, if it is damaged.

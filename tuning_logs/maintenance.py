@@ -19,7 +19,7 @@ from tuning_logs.schema import HEAD, KEYS, RECORDS, TARGETS, WORKLOADS
 from tuning_logs.sql_store import PAGE, TuningLog, current_records
 
 Droppable = Literal["failed", "dominated", "damaged"]
-"""What ``gc`` may drop: failed measurements, those that a better or newer one stands for, rows that do not decode."""
+"""Rows that ``gc`` may drop: failed measurements, those that a better or newer one stands for, damaged rows."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class GcReport:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a log holds.
+    """The content of a log in figures.
 
     Attributes:
         where, schema, bytes: the log itself.
@@ -212,7 +212,7 @@ def _dropped(store: TuningLog, which: list[ColumnElement[bool]], dry_run: bool) 
 
 
 def stats(store: TuningLog) -> Stats:
-    """What ``store`` holds."""
+    """Return the content of ``store`` in figures."""
     counts = store.counts()
     failed: dict[str, int] = {}
     for count in counts.values():

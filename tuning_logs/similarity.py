@@ -20,12 +20,12 @@ FARTHEST = 16.0
 everywhere, 16 is the way from ResNet-50's first stage to its last."""
 
 OTHER_COMPILER = 1.0
-"""What another TVM counts: most of what is fast stays fast."""
+"""Distance of another TVM: most of what is fast stays fast."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What tasks of one template are compared by.
+    """The features that tasks of one template are compared by.
 
     Attributes:
         shapes: of every parameter in order; the last is the output.
@@ -63,7 +63,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Nearness:
-    """What a log holds for a task beside its own records: nearest first, and what is left out and why."""
+    """The log's records near a task besides its own: nearest first, and those that are left out and why."""
 
     used: tuple[Neighbour, ...] = ()
     refused: tuple[Refusal, ...] = ()
@@ -117,7 +117,7 @@ class Neighbourhood:
         self._records: dict[RecordKey, tuple[TuningRecord, ...]] = {}
 
     def near(self, key: RecordKey, signature: Signature, most_tasks: int = 24) -> Nearness:
-        """What is near ``key``, whose task has ``signature``; its own records are no neighbours."""
+        """Return the neighbours of ``key``, whose task has ``signature``; its own records are none."""
         close: list[tuple[float, RecordKey, str]] = []
         refused: list[Refusal] = []
         name = key.space.partition("/")[0]

@@ -124,7 +124,7 @@ def _found_schema(connection: Connection, where: str) -> int:
 
 
 _CODE_IN_SCHEMA = text("SELECT name FROM sqlite_master WHERE type IN ('view', 'trigger') OR sql LIKE 'CREATE VIRTUAL%'")
-"""What runs when a file is read or written, and is in no log of ours."""
+"""Query for code that runs when a file is read or written, and is in no log of ours."""
 
 
 def _check_plain(connection: Connection, where: str) -> None:
@@ -355,7 +355,7 @@ class TuningLog:
         }
 
     def state(self, tasks: Sequence[str], targets: Sequence[str]) -> str:
-        """What tells whether the records of ``tasks`` (keys) on ``targets`` (fingerprints) have changed: their numbers.
+        """Return numbers that tell whether the records of ``tasks`` (keys) on ``targets`` (fingerprints) have changed.
 
         Records never change, and a new one has a new number.
         """
@@ -376,7 +376,7 @@ class TuningLog:
         self.database.close()
 
     def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """What ``query`` selects, read in one transaction."""
+        """Return the rows that ``query`` selects, read in one transaction."""
         return self.database.read(lambda connection: connection.execute(query).all())
 
 
@@ -439,7 +439,7 @@ def _count_query(task: str | None) -> Select[Any]:
 
 
 def _is_past(measured_at: ColumnElement[float]) -> ColumnElement[bool]:
-    """Whether a record can have been measured by now; ``now`` is asked for whenever a statement runs."""
+    """Return whether a record can have been measured by now; ``now`` is asked for whenever a statement runs."""
     now: BindParameter[float] = bindparam(None, callable_=latest_s, type_=Double())
     return measured_at + 0.0 <= now  # a sum, so that SQLite does not take the index by age for it
 

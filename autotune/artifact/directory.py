@@ -156,7 +156,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Source:
-    """What an artifact of kernels is opened from, but for its weights.
+    """The data that an artifact of kernels is opened from, except its weights.
 
     Attributes:
         steps: the text of ``steps.json``.

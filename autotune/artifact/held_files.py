@@ -48,7 +48,7 @@ class HeldFile:
         return held if held.exists() else self._path
 
     def is_there(self) -> bool:
-        """Whether the path still leads to it."""
+        """Return whether the path still leads to it."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self._handle))
         except FileNotFoundError:

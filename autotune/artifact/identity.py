@@ -1,4 +1,4 @@
-"""What tells one artifact from another."""
+"""The identity that tells one artifact from another."""
 
 from __future__ import annotations
 

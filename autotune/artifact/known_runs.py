@@ -1,4 +1,4 @@
-"""What runs of this machine ended with, so that a run that would repeat one is not carried out again.
+"""Results of earlier runs on this machine, so that a run that would repeat one is skipped.
 
 A run is kept by everything that decides what it does: the bytes of its models, the options, the target, this program's
 sources, the packages that it runs on, and the address of the log. Beside what the run brought, the note of it has what
@@ -61,7 +61,7 @@ class LogView:
 
 @dataclass(frozen=True)
 class RunNote:
-    """What a run ended with.
+    """The result of a run.
 
     Attributes:
         result: as plain data.
@@ -110,7 +110,7 @@ def artifact_state(path: Path) -> str:
 
 
 def is_unchanged(note: RunNote) -> bool:
-    """Whether the artifacts and the models' data files are what they were."""
+    """Return whether the artifacts and the models' data files are what they were."""
     try:
         return all(artifact_state(Path(path)) == state for path, state in note.artifacts) and all(
             sha256(Path(path)) == digest for path, digest in note.files

@@ -263,7 +263,7 @@ def _write(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def attachment(path: Path, name: str) -> bytes | None:
-    """What ``attach`` added under ``name``, or None if nothing was.
+    """Return the value that ``attach`` added under ``name``, or None if there is none.
 
     Raises:
         ArtifactError: if the file is gone or was changed since.

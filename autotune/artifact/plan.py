@@ -82,7 +82,7 @@ class HandOver:
 
 @dataclass(frozen=True)
 class LanePlan:
-    """What runs where, for a model that was placed on several lanes.
+    """The lanes of a placed model and the subgraphs that each runs.
 
     Attributes:
         lanes: as ``--lanes`` names them, or how ``auto`` was understood.
@@ -109,7 +109,7 @@ class LanePlan:
         return max((placed.end_s for placed in self.subgraphs), default=0.0)
 
     def decided(self) -> list[str]:
-        """What decides the built code, as text."""
+        """Return all that decides the built code, as text."""
         kernels = [f"{threads} {c.task} {c.config.to_json()}" for threads, choices in self.choices for c in choices]
         return [*kernels, *(f"{placed.lane} {placed.calls}" for placed in self.subgraphs)]
 

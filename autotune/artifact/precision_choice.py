@@ -1,4 +1,4 @@
-"""What ``--precision auto`` decided, as the artifact keeps it."""
+"""The decision of ``--precision auto``, as the artifact keeps it."""
 
 from __future__ import annotations
 

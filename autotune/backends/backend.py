@@ -1,4 +1,4 @@
-"""What differs between kinds of target once a kernel has its space: one ``Backend`` per kind.
+"""The differences between kinds of target once a kernel has its space: one ``Backend`` per kind.
 
 The spaces themselves, and how a config is applied, are a set of templates in ``schedules/`` chosen by the same kind.
 Nothing but ``backends/backend_catalog.py`` asks which kind a target is.
@@ -35,7 +35,7 @@ class Backend(Protocol):
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """What ``emit`` can show of a kernel, such as ``tir`` and ``asm``."""
+        """The forms in which ``emit`` can show a kernel, such as ``tir`` and ``asm``."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Backend(Protocol):
         ...
 
     def check_options(self, options: Options) -> None:
-        """Whether this machine can do what the options ask for targets of this kind.
+        """Return whether this machine can do what the options ask for targets of this kind.
 
         Raises:
             UsageError: if not, with what to give instead.
@@ -58,7 +58,7 @@ class Backend(Protocol):
         ...
 
     def check_program(self, model: str, program: Program) -> None:
-        """Whether kernels for all of ``program`` can be made.
+        """Return whether kernels for all of ``program`` can be made.
 
         Raises:
             ModelError: if not, naming ``model`` and what prevents it.
@@ -66,11 +66,11 @@ class Backend(Protocol):
         ...
 
     def lanes(self, options: Options, target: Target) -> tuple[Lane, ...]:
-        """What may run subgraphs; one lane of the whole target unless the options ask for several."""
+        """Return the lanes that may run subgraphs; one lane of the whole target unless the options ask for several."""
         ...
 
     def measures(self, options: Options) -> bool:
-        """Whether a run with these options needs ``measurer``."""
+        """Return whether a run with these options needs ``measurer``."""
         ...
 
     def measurer(
@@ -96,7 +96,7 @@ class Backend(Protocol):
         ...
 
     def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> Executor:
-        """What runs ``artifact``.
+        """Return an executor that runs ``artifact``.
 
         Args:
             threads: threads of CPU kernels; a device has its own.

@@ -15,7 +15,7 @@ from schedules.vocabulary.errors import ArtifactError, RunError
 
 
 class OutOfMemoryError(RunError):
-    """What was asked for does not fit into the memory of a device, or into what a lane may use of it."""
+    """The request does not fit into the memory of a device, or into the share that a lane may use."""
 
 
 class DeviceLostError(RunError):
@@ -130,7 +130,7 @@ class Device(Protocol):
         ...
 
     def reaches(self, other: Device) -> bool:
-        """Whether ``pull`` can copy from ``other`` past the host's memory."""
+        """Return whether ``pull`` can copy from ``other`` past the host's memory."""
         ...
 
     def pull(self, other: Device, source: int, target: int, size: int) -> None:

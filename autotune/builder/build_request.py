@@ -1,4 +1,4 @@
-"""What is to be built, and what came of it: plain data."""
+"""The request for a build and its result: plain data."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class CoreGroups:
         return f"{kernels}\n{[(s.lanes, s.groups, [call.symbol for call in s.calls]) for s in steps]!r}"
 
     def problem(self, cut: Partition) -> Problem:
-        """What it costs to run each subgraph of ``cut`` on each lane, from the log or else measured.
+        """Return the costs of each subgraph of ``cut`` on each lane, from the log or else measured.
 
         Raises:
             MissingRecordError: if the log lacks a cost and nothing may be measured.
@@ -273,7 +273,7 @@ def _per_call(flat: Flat, subgraphs: Sequence[Subgraph], problem: Problem) -> di
 
 
 def _bytes_out(flat: Flat, part: Subgraph) -> int:
-    """What later subgraphs read of ``part``'s."""
+    """Return the bytes of ``part``'s outputs that later subgraphs read."""
     inside = set(part.nodes)
     read = {source for call, sources in enumerate(flat.edges) if call not in inside for source in sources}
     return sum(flat.calls[call].bytes for call in part.nodes if call in read)

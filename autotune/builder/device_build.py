@@ -139,7 +139,7 @@ def _plan(program: Program, target: Target, log: TuningLog, chosen: dict[str, Ch
 
 
 def _summary(chosen: dict[str, Chosen]) -> dict[str, list[dict[str, int]]]:
-    """What ptxas made of every kernel, for the manifest."""
+    """Return ptxas's figures for every kernel, for the manifest."""
     return {
         symbol: [
             {"registers": k.registers, "shared_bytes": k.shared_bytes, "local_bytes": k.local_bytes}

@@ -1,4 +1,4 @@
-"""What a device takes, measured through the device that will do it: subgraphs in its memory, and the ways to it."""
+"""Costs on a device, measured through that device: subgraphs in its memory, and the ways to it."""
 
 from __future__ import annotations
 

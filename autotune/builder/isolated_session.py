@@ -38,7 +38,7 @@ class CrashError(RunError):
 
 @dataclass(frozen=True)
 class Description:
-    """What a session says of itself."""
+    """The description that a session gives of itself."""
 
     inputs: list[NodeArg]
     noise: list[NodeArg]
@@ -85,13 +85,13 @@ class SessionHandler(Handler):
 
 
 def _runs_in_forks(artifact: Artifact) -> bool:
-    """Whether a fork can run ``artifact``; a device's context cannot be used in one (``host/fork_server.py``)."""
+    """Return whether a fork can run ``artifact``; it cannot use a device's context (``host/fork_server.py``)."""
     parts = (artifact, *map(artifact.open_device_part, artifact.device_parts))
     return all(backend_of(part.target).forks for part in parts)
 
 
 class IsolatedSession(AbstractContextManager["IsolatedSession"]):
-    """What verification asks of an ``InferenceSession``, answered by a process of its own.
+    """The part of ``InferenceSession`` that verification needs, answered by a process of its own.
 
     Args:
         server: of the run; None starts one for this artifact alone. A fork of it costs milliseconds, so each artifact

@@ -34,7 +34,7 @@ less where less can be gained, since the kernels of all threads lose it (docs/la
 
 @dataclass(frozen=True)
 class Size:
-    """What is tuned for lanes of one size.
+    """The kernels to tune for lanes of one size.
 
     Attributes:
         tasks: keys.

@@ -1,4 +1,4 @@
-"""What subgraphs cost on each size of lane, measured: alone, beside busy neighbours, and the way from lane to lane.
+"""Costs of subgraphs on each size of lane, measured: alone, next to busy neighbours, and from lane to lane.
 
 Everything is measured on the machine that will run the model, by the driver that will run it, from the model's own
 kernels in their own order, so that caches hold what they will hold in use:

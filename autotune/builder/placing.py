@@ -127,7 +127,7 @@ class Source(Protocol[M]):
         ...
 
     def fits(self, placed: PlacedModel) -> bool:
-        """Whether every device has room for what is placed on it."""
+        """Return whether every device has room for what is placed on it."""
         ...
 
     def one_lane(self) -> Sequence[Candidate[M]]:
@@ -157,7 +157,7 @@ class Source(Protocol[M]):
 
 @dataclass(frozen=True)
 class Fastest(Generic[M]):
-    """What to keep.
+    """The fastest way to run the model.
 
     Attributes:
         seconds: that the whole model takes.
@@ -253,7 +253,7 @@ class _Correction(Generic[M]):
         self._learned: Counter[str] = Counter()
 
     def run(self) -> tuple[Candidate[M], float]:
-        """What it ends at, and its seconds."""
+        """Return the best candidate at the end, and its seconds."""
         settled = self._settled()
         if settled is not self._best[0]:
             self._keep_if_faster(settled)
@@ -264,7 +264,7 @@ class _Correction(Generic[M]):
         return self._best
 
     def _settled(self) -> Candidate[M]:
-        """What is best by costs that are corrected by runs."""
+        """Return the best candidate by costs that are corrected by runs."""
         best, same = self._best[0], 0
         self._learn(best)
         for _ in range(MOST_LEARNED):
@@ -283,7 +283,7 @@ class _Correction(Generic[M]):
         return best
 
     def _has_room(self, placement: Placement) -> bool:
-        """Whether ``placement`` was made, or one more may be and fits."""
+        """Return whether ``placement`` was made, or one more may be and fits."""
         if self._placed.problem.way(placement) in self._made:
             return True
         return len(self._made) <= MOST_MEASURED and self._source.fits(replace(self._placed, placement=placement))
@@ -298,7 +298,7 @@ class _Correction(Generic[M]):
             self._best = candidate, self._best[1] / middle
 
     def _is_worth_it(self, placement: Placement) -> bool:
-        """Whether ``placement`` is faster than the best, and then it is the best."""
+        """Return whether ``placement`` is faster than the best, and then it is the best."""
         if not self._may_be(placement) or not self._source.fits(replace(self._placed, placement=placement)):
             return False
         other = self._candidate(placement)

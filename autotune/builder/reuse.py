@@ -1,4 +1,4 @@
-"""What other tasks in the log offer to this model's: first candidates, and training data for the cost model."""
+"""Results of other tasks in the log that help this model's: first candidates, and training data for the cost model."""
 
 from __future__ import annotations
 

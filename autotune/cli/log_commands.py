@@ -160,7 +160,7 @@ def _databases() -> Any:
 
 
 Written = tuple[list[str], dict[str, Any], list[str]]
-"""What an export has to say: lines, data and complaints of its ``Reply``."""
+"""The lines, data and complaints of an export's ``Reply``."""
 
 
 def _write_jsonl(store: TuningLog, path: Path) -> Written:

@@ -39,10 +39,10 @@ KINDS_OF_VALUES = (("integer", "a whole number"), ("number", "a number"), ("bool
 """Part of typer's words for a value of the wrong type → what the value must be."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says where a disk, or a user's share of it, is full."""
+"""Errors of the system where a disk, or a user's share of it, is full."""
 
 REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.ESTALE)
-"""What the system says where it lets this process not use a file: no fault of this program."""
+"""Errors of the system where it lets this process not use a file: no fault of this program."""
 
 NO_TEMPORARY_FOLDER = "No usable temporary directory"
 """How ``tempfile`` begins what it says where there is none."""
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _reason(error: OSError) -> str:
-    """What the system refuses and what to do, in a line; empty for an error that is a fault of this program."""
+    """Return the system's refusal and the remedy in a line; empty for an error that is a fault of this program."""
     where = f" at {error.filename}" if error.filename else ""
     if error.errno in NO_SPACE:
         return f"the disk{where} is full; what was measured is in the log: make room, then run it again"

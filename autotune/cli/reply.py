@@ -1,4 +1,4 @@
-"""What a command hands to ``main``, the only place that prints."""
+"""The reply that a command hands to ``main``, the only place that prints."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _in_turn(result: Result, model: Path, observe: Observer) -> dict[str, Any] |
 
 
 def _explanation(artifact: Path) -> list[str]:
-    """What limits the slowest kernels of ``artifact``, in words."""
+    """Return the limits of the slowest kernels of ``artifact``, in words."""
     from autotune.report.bottlenecks import explain_lines  # these load TVM
     from autotune.report.facts import read_facts
 

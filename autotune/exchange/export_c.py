@@ -106,10 +106,10 @@ HARDWARE_BITS = {
 """Architecture → feature → the test of it in C."""
 
 OWN = ("tune",)
-"""What the names of the core's functions and constants begin with."""
+"""Prefix of the names of the core's functions and constants."""
 
 FUNCTIONS = ("open", "close", "run", "cancel", "input", "output", "inputs", "outputs", "sets", "error", "options")
-"""What the names of the library's functions and types end with."""
+"""Suffix of the names of the library's functions and types."""
 
 KEYWORDS = [
     "auto",
@@ -166,7 +166,7 @@ class Part:
 
     @property
     def steps(self) -> Steps:
-        """What it runs."""
+        """The steps that the library runs."""
         assert self.artifact.steps is not None  # checked by ``_parts``
         return self.artifact.steps
 
@@ -297,7 +297,7 @@ class _Export:
 
     @property
     def identity(self) -> str:
-        """What ties the library to its file of weights."""
+        """The hash that ties the library to its file of weights."""
         return str(read_manifest(self.path)["sha256"].get(WEIGHTS, ""))
 
     def fill(self, template: str) -> str:

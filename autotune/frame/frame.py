@@ -1,4 +1,4 @@
-"""What a model has around its kernels: sequences, strings, and results whose size depends on data.
+"""The frame of a model around its kernels: sequences, strings, and results whose size depends on data.
 
 Kernels take tensors of numbers and fixed sizes. A frame says how what a user feeds becomes such tensors, and how what
 the kernels make becomes what the model's outputs are; its steps are few, and run in NumPy.

@@ -32,7 +32,7 @@ section of the graph is searched for every pair of lanes; on more lanes, of lane
 
 @dataclass(frozen=True)
 class Exact:
-    """What the exact search found.
+    """The result of the exact search.
 
     Attributes:
         placement: the best one found.
@@ -318,7 +318,7 @@ class _Search:
         return max(latest, work / len(partial.free))
 
     def _dominated(self, partial: PartialPlacement, done: int) -> bool:
-        """Whether one of the same subgraphs was seen that is nowhere worse; if not, this one is remembered.
+        """Return whether one of the same subgraphs was seen that is nowhere worse; if not, this one is remembered.
 
         Only those with the same tensors in the same memories are compared: a copy that is still to be made may have to
         wait for another, one that was made does not.

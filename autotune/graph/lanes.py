@@ -55,7 +55,7 @@ class Lane:
 
     @property
     def kind(self) -> str:
-        """What it is made of: ``cpu``, or the kind of device, such as ``cuda``."""
+        """The kind of the lane: ``cpu``, or the kind of device, such as ``cuda``."""
         return self.device.partition(":")[0] or CPU
 
 

@@ -28,7 +28,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class Taken:
-    """What the parts of a run took.
+    """Seconds of the parts of a run.
 
     Attributes:
         subgraphs: number → seconds; those without calls are left out.
@@ -52,7 +52,7 @@ def occupied(spans: Sequence[Span], after: Sequence[Collection[int]]) -> list[fl
 
 
 def foreseen(problem: Problem, placement: Placement) -> Taken:
-    """What the simulation says that a run of ``placement`` takes."""
+    """Return the seconds that the simulation foresees for the parts of a run of ``placement``."""
     spans, copies = list(simulate(problem, placement)), simulate_copies(problem, placement)
     arrival = {(copy.tensor, copy.link[1]): problem.count + number for number, copy in enumerate(copies)}
     cores = [set(problem.lanes[lane].cores) for lane in placement.lanes]

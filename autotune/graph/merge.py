@@ -132,7 +132,7 @@ def merge(
 
 @dataclass
 class _Merging:
-    """What was put together so far.
+    """The graph as far as it is put together.
 
     Attributes:
         sources: (value, memory) → what holds it there.
@@ -207,7 +207,7 @@ class _Merging:
 
 
 def copy_name(value: str, way: Way) -> str:
-    """What a copy is called where subgraphs have names."""
+    """Return the name of a copy where subgraphs have names."""
     return f"{value} to {way[1] or 'the host'}"
 
 

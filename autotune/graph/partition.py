@@ -35,7 +35,7 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class Phase:
-    """What lies between two cuts.
+    """The nodes between two cuts.
 
     Attributes:
         branches: one for a sequential phase; the independent branches of a multi-path phase, each a chain of one or

@@ -39,7 +39,7 @@ Costs = tuple[tuple[float | None, ...], ...]
 
 @dataclass(frozen=True)
 class Tensor:
-    """What one subgraph writes and others read.
+    """A tensor that one subgraph writes and others read.
 
     Attributes:
         source: the subgraph that writes it.
@@ -66,7 +66,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Problem:
-    """What placement decides on.
+    """The data that placement decides on.
 
     Attributes:
         lanes: where subgraphs may run.
@@ -152,7 +152,7 @@ class Problem:
         return (direct,) if direct in self.links or HOST in direct else ((source, HOST), (HOST, target))
 
     def way(self, placement: Placement) -> tuple[object, ...]:
-        """What a run of ``placement`` does: two that are equal in this differ at most in seconds."""
+        """Return the steps of a run of ``placement``: two that are equal in this differ at most in seconds."""
         cores = range(1 + max(lane.cores[-1] for lane in self.lanes))
         lanes, links = placement.lanes, sorted({copy.link for copy in placement.copies})
         return (

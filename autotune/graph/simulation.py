@@ -1,4 +1,4 @@
-"""What a placement takes when lanes slow each other down only while they work at the same time. Pure."""
+"""The time of a placement whose lanes slow each other down only while they work at the same time. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Run:
         return self.ended[source] + (0.0 if same else problem.crossing.seconds(problem.tensors[tensor].bytes))
 
     def _may_start(self, subgraph: int) -> bool:
-        """Whether its cores are free, no earlier subgraph waits for them, and what it reads is there."""
+        """Return whether its cores are free, no earlier subgraph waits for them, and what it reads is there."""
         lanes = self._problem.lanes
         others = (*self.left, *self.waiting[: self.waiting.index(subgraph)])
         cores = set(lanes[self._lanes[subgraph]].cores)

@@ -45,7 +45,7 @@ def compiler_identity(architecture: str = "") -> str:
 
 
 def run_binutils(name: str, arguments: Sequence[str], architecture: str = "") -> str:
-    """What ``nm``, ``objcopy`` or the like prints for objects of an architecture.
+    """Return the output of ``nm``, ``objcopy`` or the like for objects of an architecture.
 
     Raises:
         InstallError: if there is none, or it fails, with the end of what it says.
@@ -54,7 +54,7 @@ def run_binutils(name: str, arguments: Sequence[str], architecture: str = "") ->
 
 
 def run_tool(tool: str, arguments: Sequence[str], remedy: str) -> str:
-    """What ``tool`` prints.
+    """Return the output of ``tool``.
 
     Raises:
         InstallError: if there is no such program, or it fails.
@@ -69,7 +69,7 @@ def run_tool(tool: str, arguments: Sequence[str], remedy: str) -> str:
 
 
 def cross_prefix(architecture: str) -> str:
-    """What stands before the names of the tools for an architecture; nothing for this machine's own."""
+    """Return the prefix of the names of the tools for an architecture; empty for this machine's own."""
     return f"{architecture}-linux-gnu-" if is_foreign(architecture) else ""
 
 

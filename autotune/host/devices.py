@@ -1,4 +1,4 @@
-"""What this machine offers to kernels, for ``tune devices``."""
+"""Devices of this machine that can run kernels, for ``tune devices``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.host.roofline import MEMORY_BYTES, measure_roofline
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """What kernels may run on here: for people, and for programs."""
+    """The devices that kernels may run on here: for people, and for programs."""
 
     lines: list[str]
     data: dict[str, Any]

@@ -37,12 +37,12 @@ def rounded(array: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def is_short_float(dtype: np.dtype[Any]) -> bool:
-    """Whether ``dtype`` is one of the floating point extension types."""
+    """Return whether ``dtype`` is one of the floating point extension types."""
     return dtype.isbuiltin != 1 and "float" in dtype.name
 
 
 def is_end(array: NDArray[Any]) -> bool:
-    """Whether ``array`` is one number, the least below zero or the greatest of an integer type.
+    """Return whether ``array`` is one number, the least below zero or the greatest of an integer type.
 
     TVM takes such a number in an expression for infinity: x + least = least, and never x = least.
     """

@@ -62,7 +62,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a worker can be given; subclasses add the content.
+    """A job for a worker; subclasses add the content.
 
     Attributes:
         timeout_s: wall-clock limit.

@@ -1,4 +1,4 @@
-"""What has to be renewed in the child of a fork, which has the memory of its parent and only one of its threads.
+"""State to renew in the child of a fork, which has the memory of its parent and only one of its threads.
 
 A lock that another thread held at that moment is never released in the child, and a queue's turn never comes.
 """

@@ -1,4 +1,4 @@
-"""What TVM and XGBoost load that this program never uses, left out of its own processes.
+"""Libraries that TVM and XGBoost load and this program never uses, left out of its own processes.
 
 A caller of the Python API may use all of both, so nothing is left out of a process that only imports the library.
 """

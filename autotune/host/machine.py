@@ -50,7 +50,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Host:
-    """What the kernel says of this machine.
+    """The description that the kernel gives of this machine.
 
     Attributes:
         model: the CPU's name, for people.
@@ -210,7 +210,7 @@ def nodes_of(cpus: Iterable[int], host: Host) -> list[frozenset[int]]:
 
 
 def runs_here(target: Target) -> bool:
-    """Whether this machine's CPU runs code for ``target``."""
+    """Return whether this machine's CPU runs code for ``target``."""
     host, known = read_host(), processor(target.mcpu)
     needed = frozenset() if known is None else known.code_flags
     unused = {CODE_FEATURES[name[1:]] for name in target.features if name.startswith("-") and name[1:] in CODE_FEATURES}
@@ -228,12 +228,12 @@ def missing_features(flags: Iterable[str], host: Host | None = None) -> list[str
 
 
 def _may_use_tiles() -> bool:
-    """Whether Linux permits this process AMX tiles; once asked, it permits them to all threads."""
+    """Return whether Linux permits this process AMX tiles; once asked, it permits them to all threads."""
     return int(ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA)) == 0
 
 
 def is_foreign(architecture: str) -> bool:
-    """Whether code of ``architecture``, as ``Target.architecture`` says it, is for another one than this machine's."""
+    """Return whether code of ``architecture``, a ``Target.architecture``, is for another one than this machine's."""
     machine = platform.machine().lower()
     return architecture not in ("", ARCHITECTURES.get(machine, machine))
 

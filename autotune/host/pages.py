@@ -119,7 +119,7 @@ class RecycledMemory:
         self._kept: list[tuple[NDArray[np.uint8], int]] = []  # with the references to it while nobody holds it
 
     def maker(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[], NDArray[Any]]:
-        """What makes an array of this shape and type, as ``np.empty`` does."""
+        """Return a function that makes an array of this shape and type, as ``np.empty`` does."""
         size = math.prod(shape) * dtype.itemsize
         if size < FRESH_BYTES:
             return partial(np.empty, shape, dtype)

@@ -1,4 +1,4 @@
-"""What every child process of this program does first, how its memory is limited, and how its death is described.
+"""First steps of every child process of this program, limits of its memory, and descriptions of its death.
 
 Used by the workers of ``worker_pool.py`` and of replays, and by the import of a model, which forks the calling process
 itself.
@@ -71,7 +71,7 @@ def cap_memory(grow_bytes: int) -> None:
 
 
 def is_out_of_memory(text: str) -> bool:
-    """Whether an error's text, or the end of a dead process's log, says that memory could not be allocated."""
+    """Return whether an error's text, or the end of a dead process's log, says that memory could not be allocated."""
     return any(sign in text for sign in OUT_OF_MEMORY)
 
 
@@ -81,7 +81,7 @@ def signal_of(status: int) -> int:
 
 
 def cause_of_death(status: int) -> str:
-    """What ended a process: ``SIGSEGV`` or ``exit status 1``.
+    """Return the cause of a process's end: ``SIGSEGV`` or ``exit status 1``.
 
     Args:
         status: as ``waitpid`` returned it.

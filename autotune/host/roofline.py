@@ -193,7 +193,7 @@ def _larger(one: Roofline, other: Roofline) -> Roofline:
 
 
 def _load(path: Path) -> tuple[Roofline | None, int]:
-    """What is on disk, and how often it was measured."""
+    """Return the roofline on disk, and how often it was measured."""
     try:
         data = parsed_json(path.read_text(), MOST_DEPTH)
         times = int(data.pop("times", 1))

@@ -42,7 +42,7 @@ def lock(handle: int, kind: int, patience_s: float) -> bool:
 
 
 def is_private(status: os.stat_result) -> bool:
-    """Whether only this user and root can change a file: one of them owns it, and neither group nor others write it."""
+    """Return whether only this user and root can change a file: one of them owns it, and others cannot write it."""
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
 
 

@@ -24,7 +24,7 @@ POLL_S = 1e-3
 
 
 class ThirdPartyError(Exception):
-    """What third-party code raised, in one line; its cause is the error itself."""
+    """An error that third-party code raised, in one line; its cause is the error itself."""
 
 
 @contextmanager

@@ -46,7 +46,7 @@ ONE_THREAD = MappingProxyType({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "
 """Environment of processes that run kernels: NumPy gets no threads of its own."""
 
 TRIES = 2
-"""What killed the first worker may have been left there by an earlier job, so a job gets a second, fresh one."""
+"""Workers that a job gets: an earlier job may have left behind what killed the first one."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class ForkServerProcess(AbstractContextManager["ForkServerProcess"]):
         return log_tail(self._log) or "it wrote nothing"
 
     def _is_loading(self) -> bool:
-        """Whether the server may still import a handler: the newest worker has not started."""
+        """Return whether the server may still import a handler: the newest worker has not started."""
         newest = self._newest
         return newest is None or not (newest.pid or newest.connection.closed or newest.connection.poll())
 

@@ -74,7 +74,7 @@ class ForeignPrograms(AbstractContextManager["ForeignPrograms"]):
         return space
 
     def _tried(self, work: Callable[..., Any], *content: object) -> tuple[Any, str]:
-        """What ``work`` returns of ``content``, and why it does not."""
+        """Return the result of ``work`` on ``content``, and why there is none."""
         try:
             return self._worker.request((work, content)), ""
         except AutotuneError as error:

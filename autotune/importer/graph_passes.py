@@ -178,7 +178,7 @@ def _say_coordinates(model: ModelProto) -> None:
 
 
 def _same_interface(one: ModelProto, other: ModelProto) -> bool:
-    """Whether inputs and outputs have the same names and types, in order. Unknown output shapes equal any."""
+    """Return whether inputs and outputs have the same names and types, in order. Unknown output shapes equal any."""
 
     def known(value: onnx.ValueInfoProto) -> tuple[str, int, list[int]]:
         tensor = value.type.tensor_type

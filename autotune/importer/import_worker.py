@@ -1,4 +1,4 @@
-"""What the fork of ``guarded_import.py`` does, how it limits itself, and what it sends.
+"""The fork of ``guarded_import.py``: its work, its limits, and the messages that it sends.
 
 It sends one message each: ``("sound", extra CPU seconds)``, ``("log", logger, level, text)``, and last
 ``("refused", error)`` or ``("done", lengths)`` with the result in the shared memory. The lengths are those of a pickle
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """What importing a model may take. Heuristic: ordinary models take a tenth.
+    """Limits of importing a model. Heuristic: ordinary models take a tenth.
 
     Attributes:
         cpu_s: CPU seconds for a model of no size.

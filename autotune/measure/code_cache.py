@@ -35,7 +35,7 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 
 @dataclass(frozen=True)
 class Code:
-    """What a build made.
+    """The result of a build.
 
     Attributes:
         objects: the object file's bytes.
@@ -132,7 +132,7 @@ class CodeCache:
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """What lies in the folders below ``folder``; ``Path.glob`` takes up to twice as long, at the end of every run."""
+    """Yield the files in the folders below ``folder``; ``Path.glob`` takes up to twice as long at a run's end."""
     with suppress(OSError):  # another process removed it
         for part in [part for part in os.scandir(folder) if part.is_dir()]:
             with suppress(OSError):

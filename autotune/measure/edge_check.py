@@ -98,7 +98,7 @@ class ExpectedEdges:
 
     @classmethod
     def of(cls, task: Task, want: Array) -> ExpectedEdges:
-        """What ``want`` says of a task's kernels."""
+        """Return the expectations ``want`` of a task's kernels."""
         return cls(want, task.dtypes[-1], lambda array: Expected.of(task, array))
 
     def _numbers(self, array: Array) -> NDArray[Any]:
@@ -106,7 +106,7 @@ class ExpectedEdges:
         return (flat.astype(np.uint32) << 16).view(np.float32) if self._short else flat
 
     def mismatch(self, got: Array, spreads: bool = False) -> str:
-        """What is wrong with ``got``; empty if nothing is.
+        """Return the first error of ``got`` in words; empty if there is none.
 
         Args:
             spreads: whether the kernel's transforms add an element to neighbours.

@@ -87,7 +87,7 @@ class FixedCount:
     races: ClassVar[bool] = False
 
     def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
-        """What is missing."""
+        """Return the number of missing runs."""
         return max(0, self.runs - len(runs_s))
 
 
@@ -99,7 +99,7 @@ class FixedTime:
     races: ClassVar[bool] = False
 
     def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
-        """What is missing at the speed so far."""
+        """Return the number of missing runs at the speed so far."""
         if not runs_s:
             return 1
         spent = math.fsum(runs_s)

@@ -60,7 +60,7 @@ PROBE = ".intel_syntax noprefix\nvdpbf16ps zmm0, zmm1, dword ptr [rip]{1to16}\n"
 
 
 def can_assemble(target: Target) -> bool:
-    """Whether this machine has an assembler, of ``target``'s architecture, that knows the instructions of kernels."""
+    """Return whether this machine has an assembler for ``target`` that knows the instructions of kernels."""
     return not is_foreign(target.architecture) and _knows_instructions(shutil.which(ASSEMBLER))
 
 

@@ -139,7 +139,7 @@ SHORT = tuple(map(np.dtype, ("uint16", "int8", "uint8")))
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """Whether any value of ``dtype`` will do where time is measured."""
+    """Return whether any value of ``dtype`` will do where time is measured."""
     return dtype.kind == "f" or dtype in SHORT
 
 
@@ -256,7 +256,7 @@ class Bench(ABC, Generic[TaskData]):
 
     @abstractmethod
     def _output(self, loaded: Loaded, prepared: TaskData, edges: bool) -> Array:
-        """What a kernel writes over ``poison``, on the edge inputs or the ordinary ones."""
+        """Return the output that a kernel writes over ``poison``, on the edge inputs or the ordinary ones."""
 
     @abstractmethod
     def _run(self, loaded: Loaded, prepared: TaskData) -> float:
@@ -352,11 +352,11 @@ class Bench(ABC, Generic[TaskData]):
         return Timed((), time.perf_counter() - start, "wrong_result", mismatch)
 
     def _is_within(self, prepared: list[TaskData]) -> bool:
-        """Whether the last kernel wrote nothing next to its arrays, as far as that can be seen."""
+        """Return whether the last kernel wrote nothing next to its arrays, as far as that can be seen."""
         return True
 
     def _all_outputs(self, loaded: Loaded, prepared: list[TaskData], edges: bool) -> Array:
-        """What a kernel writes on every draw of activations, one after the other. The next run overwrites it."""
+        """Return a kernel's outputs on all draws of activations, one after the other. The next run overwrites them."""
         if len(prepared) == 1:
             return self._output(loaded, prepared[0], edges)
         return np.stack([self._output(loaded, data, edges).copy() for data in prepared])

@@ -87,7 +87,7 @@ class RemoteTarget:
 
 @dataclass(frozen=True)
 class MeasureLimits:
-    """What a candidate may take.
+    """Limits of time and memory for a candidate.
 
     Attributes:
         compile_s: wall-clock limit of one build; an ordinary one takes 0.1 s, the longest seen 0.4 s.
@@ -466,7 +466,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
 
 
 def _failed(lost: Lost) -> Timed:
-    """What a lost job says of the libraries that it was to run."""
+    """Return the failure that a lost job means for the libraries that it was to run."""
     return Timed((), lost.spent_s, lost.error, lost.message)
 
 

@@ -1,4 +1,4 @@
-"""What measures: a ``Measurer`` turns configs into measurements.
+"""The interface of measuring: a ``Measurer`` turns configs into measurements.
 
 Conformance: one measurement per config, in order; a candidate's failure is a Measurement, never an exception;
 ``MeasureError`` is raised only where measuring itself is broken (no worker can be started at all).

@@ -14,7 +14,7 @@ from tuning_logs.measurement import ErrorKind
 
 @dataclass(frozen=True)
 class Settings:
-    """What a kernel handler is constructed with.
+    """The arguments that a kernel handler is constructed with.
 
     Attributes:
         target: what to build for; its ``threads`` is the size of the pool that kernels run on.

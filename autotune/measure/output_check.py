@@ -98,7 +98,7 @@ def fence(array: Array) -> None:
 
 
 def is_fenced(array: Array) -> bool:
-    """Whether nothing was written next to an array since ``fence``."""
+    """Return whether nothing was written next to an array since ``fence``."""
     return all(bool((side == FENCE).all()) for side in _sides(array))
 
 
@@ -216,7 +216,7 @@ def make_inputs(
 
 
 def is_quantised(task: Task) -> bool:
-    """Whether a task multiplies bytes by bytes."""
+    """Return whether a task multiplies bytes by bytes."""
     return {"uint8", "int8"} <= set(task.dtypes[:-1])
 
 
@@ -275,7 +275,7 @@ class Expected:
 
     @classmethod
     def of(cls, task: Task, want: Array) -> Expected:
-        """What ``want`` says of a task's kernels."""
+        """Return the expectation ``want`` of a task's kernels."""
         return cls(want, task.dtypes[-1], is_quantised(task))
 
     def _numbers(self, array: Array) -> Array:
@@ -283,7 +283,7 @@ class Expected:
         return (array.astype(np.uint32) << 16).view(np.float32) if self._short else array
 
     def mismatch(self, got: Array) -> str:
-        """What is wrong with ``got``; empty if nothing is."""
+        """Return the first error of ``got`` in words; empty if there is none."""
         want, flat = self.want.reshape(-1), self._numbers(got).reshape(-1)
         if not self._floating:
             bad = flat != want

@@ -1,4 +1,4 @@
-"""What was tuned, what limits the slowest kernels, and what would help, in sentences. The advice is heuristic."""
+"""Sentences on what was tuned, what limits the slowest kernels and what would help. The advice is heuristic."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def explain(facts: Facts) -> list[Explained]:
 
 
 def summary(facts: Facts) -> list[str]:
-    """What was tuned and what it brought, a sentence each."""
+    """Return a summary of the tuning and its gains, a sentence each."""
     tuned = sum(row.trials > 0 for row in facts.rows)
     templates = [(name, share) for name, share in facts.template_shares.items() if share >= LEAST_SHARE][:3]
     sentences = [
@@ -78,7 +78,7 @@ def summary(facts: Facts) -> list[str]:
 
 
 def explain_lines(facts: Facts) -> list[str]:
-    """What was tuned, what limits the slowest kernels and what would help, in words."""
+    """Return a summary, the limits of the slowest kernels and advice, in words."""
     lines = [f"{sentence}." for sentence in summary(facts)]
     for rank, bottleneck in enumerate(explain(facts), start=1):
         row = bottleneck.row

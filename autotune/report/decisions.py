@@ -1,4 +1,4 @@
-"""What every decision of the tuner gained: the kernels' time with it and without it, from the history of an artifact.
+"""Gains of the tuner's decisions: the kernels' time with and without each, from the history of an artifact.
 
 Notation: t = seconds of tuning, all runs of the artifact end to end.
 """
@@ -23,7 +23,7 @@ DealtSlot = tuple[float, str, Sequence[float | None]]
 
 @dataclass(frozen=True)
 class Decision:
-    """What the kernels of one inference would take if one decision had been left out.
+    """The time of the kernels of one inference with a decision and without it.
 
     Attributes:
         name: the decision.
@@ -38,7 +38,7 @@ class Decision:
 
 
 def decisions(facts: Facts) -> list[Decision]:
-    """What every recorded decision gained."""
+    """Return the gain of every recorded decision."""
     if not facts.runs or facts.kernels_s <= 0:
         return []
     last = {task.task: task for run in facts.runs for task in run.tasks}

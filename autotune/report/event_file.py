@@ -65,7 +65,7 @@ def to_data(event: Event) -> dict[str, Any]:
 
 
 def _state(state: TaskState) -> dict[str, Any]:
-    """What is known of a task."""
+    """Return the state of a task as the event has it."""
     return {
         "key": state.key,
         "weight": state.weight,

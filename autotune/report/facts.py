@@ -98,7 +98,7 @@ class Facts:
 
     @property
     def precision(self) -> PrecisionChoice | None:
-        """What ``--precision auto`` decided; None where the precision was given."""
+        """The decision of ``--precision auto``; None where the precision was given."""
         return choice_of(self.artifact.provenance)
 
     @property

@@ -122,7 +122,7 @@ def command(facts: Facts, run: Run) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """What an expression of the template puts into the page: text from elsewhere without control characters."""
+    """Return what an expression of the template puts into the page: foreign text without control characters."""
     return escaped_lines(value) if type(value) is str else value
 
 

@@ -135,7 +135,7 @@ def describe_state(task: Task, state: TaskState) -> tuple[str, str, str]:
 
 
 class _Display:
-    """What is shown of something that goes on; use it as a context manager.
+    """The display of something that goes on; use it as a context manager.
 
     Args:
         console: where to draw; its terminal decides how.

@@ -1,4 +1,4 @@
-"""What ``InferenceSession`` calls: one interface to artifacts of one set of shapes, of several, and of segments."""
+"""One interface for ``InferenceSession`` to artifacts of one set of shapes, of several, and of segments."""
 
 from __future__ import annotations
 

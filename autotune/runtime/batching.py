@@ -67,7 +67,7 @@ class Request(Future[list[Array]]):
             raise RunError("the request was made before the process was forked; make it again")
 
     def cancel(self) -> bool:
-        """Whether the request will not run at all.
+        """Return whether the request will not run at all.
 
         One that runs already is ended before its next kernel: ``result`` then raises ``RunError``. One that was joined
         with others runs to its end.
@@ -93,7 +93,7 @@ class CallingThread:
         self._left = False
 
     def offer(self, batch: Batch, stream: int) -> bool:
-        """Whether the thread runs ``batch`` on ``stream``; else another has to."""
+        """Return whether the thread runs ``batch`` on ``stream``; else another has to."""
         with self._lock:
             if not self._left:
                 self._turn = batch, stream
@@ -163,7 +163,7 @@ class Batch:
         return rest
 
     def run(self, run: Run) -> list[Outcome]:
-        """What becomes of every member that is left, each run alone: an error is that member's."""
+        """Return the outcome of every member that is left, each run alone: an error is that member's."""
         return [_outcome(run, member) for member in self.members]
 
     def finish(self, done: Future[list[Outcome]]) -> None:
@@ -187,7 +187,7 @@ class Batch:
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """What runs on a stream.
+    """The requests that run on a stream.
 
     Attributes:
         cancel: ends the run.
@@ -263,7 +263,7 @@ class Batcher:
                 del self._open[key]
 
     def run(self, batch: Batch, run: Run) -> list[Outcome]:
-        """What becomes of every member of a batch that has begun, from one run of all of them.
+        """Return the outcome of every member of a batch that has begun, from one run of all of them.
 
         If that fails, every member is run alone: it may be one of them that makes it fail, or their number.
         """

@@ -248,7 +248,7 @@ class GenerationExecutor(LazyExecutor):
         return [np.ascontiguousarray(array[:, : place.taken]) for array in outputs]
 
     def _given(self, bucket: Bucket, caches: KeyValueCaches, arrays: Arrays, place: Place) -> list[Array]:
-        """What the kernels of ``bucket`` take, in order."""
+        """Return the arguments of the kernels of ``bucket``, in order."""
         arguments = [_fitted(bucket, spec, array, place) for spec, array in zip(bucket.inputs, arrays, strict=True)]
         for number, buffer in zip(self._pasts, caches.buffers, strict=True):  # ascending: each finds its place
             arguments.insert(number, buffer)

@@ -120,7 +120,7 @@ class InputCheck:
                     )
 
     def _converted(self, feed: Mapping[str, Any], spec: Spec) -> Array:
-        """What was fed for ``spec``, as an array."""
+        """Return the value that was fed for ``spec``, as an array."""
         self._refuse_unknown(feed)
         if spec.name not in feed:
             raise UsageError(
@@ -147,7 +147,7 @@ class InputCheck:
 
 
 def _is_closed(spec: Spec) -> bool:
-    """Whether every size is known."""
+    """Return whether every size is known."""
     return all(isinstance(size, int) for size in spec.shape)
 
 

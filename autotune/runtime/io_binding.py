@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 class IOBinding:
-    """What a session runs on, call after call.
+    """The inputs and outputs that a session runs on, call after call.
 
     Of a decoder made with ``--generate``, every cache is one buffer that stands for past and present. It is the
     session's unless one is bound to the name of the past; the kernels append to it, and nothing of it is copied.
@@ -84,7 +84,7 @@ class IOBinding:
         self._outputs.clear()
 
     def get_outputs(self) -> list[Array]:
-        """What the last call made, in the order of binding; all outputs but presents where none was bound."""
+        """Return the outputs of the last call, in the order of binding; all but presents where none was bound."""
         return list(self._made.values())
 
     copy_outputs_to_cpu = get_outputs

@@ -238,7 +238,7 @@ class MultiShapeExecutor(LazyExecutor):
         ]
 
     def _refusal(self, shapes: Shapes) -> str:
-        """What is there, and what to add."""
+        """Return a message that names the shapes that are there and the one to add."""
         there = "; ".join(_text(part.shapes) for part in self._parts)
         wanted = self._by_name(shapes)
         flags = " ".join(f"--input {shlex.quote(f'{name}:{shape_text(shape)}')}" for name, shape in wanted.items())

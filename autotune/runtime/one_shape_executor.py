@@ -77,7 +77,7 @@ class OneShapeExecutor(ArtifactExecutor):
         return None if streams is None else OneShapeStreams(streams, self._read)
 
     def _read(self, arrays: Arrays) -> list[Array]:
-        """What kernels read: dense arrays, of types that they know. They have no use for arrays without elements."""
+        """Return the arrays that kernels read: dense, of types that they know, and not those without elements."""
         if not self._as_given:
             arrays = [as_words(array) for array in arrays if array.size]
         return [

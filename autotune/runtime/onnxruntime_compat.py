@@ -1,4 +1,4 @@
-"""What ``InferenceSession`` accepts and answers so that code written for onnxruntime runs unchanged.
+"""Arguments and answers of ``InferenceSession`` that let code written for onnxruntime run unchanged.
 
 What has no meaning here (providers, optimisation levels, logging) is accepted; what would change results or where code
 runs is said once in the log, never silently dropped.
@@ -26,7 +26,7 @@ Provider = str | tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class ModelMeta:
-    """What is known of the model, as onnxruntime's ``ModelMetadata``; ``custom_metadata_map`` is the provenance."""
+    """Facts about the model, as onnxruntime's ``ModelMetadata``; ``custom_metadata_map`` is the provenance."""
 
     graph_name: str
     producer_name: str = "tune"

@@ -83,7 +83,7 @@ class SegmentedExecutor(ArtifactExecutor):
         return check.arrays(feed) if check else list(feed.values())
 
     def _made(self, segment: ArtifactExecutor, arrays: Arrays) -> dict[str, Array]:
-        """What a segment makes, by name."""
+        """Return the outputs of a segment, by name."""
         return {spec.name: array for spec, array in zip(segment.outputs, segment.run(arrays), strict=True)}
 
 

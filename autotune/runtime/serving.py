@@ -183,7 +183,7 @@ class Serving:
             self._run_left()
 
     def _on_stream(self, work: Callable[[ArtifactExecutor], list[Array]], timeout_s: float | None) -> list[Array]:
-        """What ``work`` makes of a stream; as ``stream``, which takes a microsecond more."""
+        """Return the result of ``work`` on a stream; as ``stream``, which takes a microsecond more."""
         stream = self._queue.acquire(timeout_s)
         executor = self._executors[stream]
         turn = self._enter_turn(Turn(executor.halt))
@@ -295,7 +295,7 @@ class Serving:
                 self._run_here(*taken)
 
     def _enter(self, member: Member, timeout_s: float | None) -> bool:
-        """Whether ``member`` opens a batch, which then waits for a stream; else it joins one.
+        """Return whether ``member`` opens a batch, which then waits for a stream; else it joins one.
 
         Raises:
             BusyError: if the queue was full for ``timeout_s`` seconds.
@@ -320,7 +320,7 @@ class Serving:
             self._left.append(offer)
 
     def _made(self, batch: Batch, stream: int) -> list[Outcome]:
-        """What becomes of every member of ``batch``."""
+        """Return the outcome of every member of ``batch``."""
         if self._batcher is not None:
             self._batcher.close(batch)
         if self._streams is not None:
@@ -396,7 +396,7 @@ class _Opened:
             self.executors[WIDE] = self._open(wide, threads, ())
 
     def _open(self, tuned_for: int, threads: int | None, cpus: Sequence[int]) -> ArtifactExecutor:
-        """What runs the kernels that were tuned for so many threads."""
+        """Return an executor of the kernels that were tuned for so many threads."""
         if isinstance(self.artifact, Artifact):
             if self.artifact.caches:
                 return GenerationExecutor(self.artifact, threads, cpus)
@@ -452,7 +452,7 @@ def _check_cores_only(artifact: Artifact | Composite) -> None:
 
 
 def _batcher(path: Path, artifact: Artifact | Composite, options: ServeOptions) -> Batcher:
-    """What joins requests.
+    """Return the batcher, which joins requests.
 
     Raises:
         UsageError: if that may change results, or the artifact has but one set of shapes.
@@ -468,7 +468,7 @@ def _batcher(path: Path, artifact: Artifact | Composite, options: ServeOptions) 
 
 
 def _may_join(artifact: Composite, symbol: str) -> bool:
-    """Whether rows along ``symbol`` are independent, on one axis of every input and output, and a part has several."""
+    """Return whether rows along ``symbol`` are independent, on one axis of every tensor, and a part has several."""
     interface = artifact.interface
     alone = any(spec.shape.count(symbol) != 1 for spec in (*interface.inputs, *interface.outputs))
     most = max((interface.sizes(part.shapes) or {}).get(symbol, 1) for part in artifact.tuned)

@@ -148,7 +148,7 @@ class InferenceSession(OnnxRuntimeLike):
         return [outputs[number] for number in wanted]
 
     def io_binding(self) -> IOBinding:
-        """What ``run_with_iobinding`` runs on; of a decoder made with ``--generate``, with its caches in place."""
+        """Return a binding for ``run_with_iobinding``; with its caches in place if it was made with ``--generate``."""
         inputs = [spec.name for spec in self._serving.first.inputs]
         return IOBinding(inputs, self._serving.output_names, self._serving.generation)
 
@@ -293,7 +293,7 @@ class InferenceSession(OnnxRuntimeLike):
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """What runs the subgraphs; of several sets of shapes, those of the first. Empty where there are none."""
+        """Lanes that run the subgraphs; of several sets of shapes, those of the first. Empty where there are none."""
         return self._serving.first.lanes
 
     def cancel(self) -> None:

@@ -35,7 +35,7 @@ class Signal:
         self._closed.acquire()
 
     def is_set(self) -> bool:
-        """Whether ``set`` was called."""
+        """Return whether ``set`` was called."""
         return self._set
 
     def set(self) -> None:
@@ -45,7 +45,7 @@ class Signal:
             self._closed.release()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether it was set, at the latest ``timeout_s`` seconds from now."""
+        """Return whether it was set, at the latest ``timeout_s`` seconds from now."""
         if not self._set and self._closed.acquire(timeout=_for(timeout_s)):
             self.set()  # the next one who waits
         return self._set
@@ -160,7 +160,7 @@ class StreamQueue:
         return granted
 
     def _take(self) -> int | None:
-        """What a request that comes now may have. Under the lock."""
+        """Take a stream for a request that comes now, if it may have one. Under the lock."""
         if self._waiting or self._alone or not self._idle:
             return None
         if self._wide and len(self._idle) == self._streams:

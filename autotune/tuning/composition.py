@@ -1,4 +1,4 @@
-"""What is tuned in several parts: split into parts, tune each, compose one artifact of what came of them."""
+"""Models that are tuned in several parts: split into parts, tune each, compose one artifact of the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Composed:
-    """What came of the parts.
+    """The artifact composed of the parts' results.
 
     Attributes:
         artifact: in the scratch folder; None where the artifact that is in place already is the same.
@@ -34,7 +34,7 @@ class Composition(Protocol):
     """One way to make an artifact of several tuned parts."""
 
     def parts(self, folder: Path) -> Iterable[PartJob]:
-        """What is to be tuned, in order. Each is tuned before the next one is asked for, which may depend on it.
+        """Yield the parts to tune, in order. Each is tuned before the next one is asked for, which may depend on it.
 
         Args:
             folder: a scratch folder for files and artifacts of parts.

@@ -156,7 +156,7 @@ class CoupledLanes:
         return self._options.inputs if whole else {}
 
     def _is_wanted_elsewhere(self, device: Target) -> bool:
-        """Whether a device's program is wanted for bounds, or is that of cores; else its memory is given back."""
+        """Return whether bounds need a device's program, or it is that of cores; else its memory is given back."""
         if not self._options.device or device == self._targets[self._computing[0]]:
             return True
         cores = (target for lane, target in zip(self._lanes, self._targets, strict=True) if not lane.device)

@@ -93,12 +93,12 @@ class Job:
 
     @property
     def task(self) -> Task:
-        """What is tuned."""
+        """The task that is tuned."""
         return self.kernel.task
 
     @property
     def state(self) -> TaskState:
-        """What an allocator may know."""
+        """The state of the task, as far as an allocator may know it."""
         return TaskState(
             self.task.key,
             self.task.template,

@@ -88,7 +88,7 @@ class TuningLoop:
             self.observe(SlotDone(job.task, job.state, len(measured), len(failures), seconds, failures))
 
     def _measured(self, job: Job, configs: Sequence[Config]) -> list[Measurement]:
-        """What the measurer finds of a slot's ``configs``.
+        """Return the measurements of a slot's ``configs``.
 
         An earlier run's best is timed anew beside them: the machine may be in another state than it was then.
         """

@@ -116,7 +116,7 @@ class ShapeSets:
         write_composite(out, SHAPES, places, interface, provenance, live, model)
 
     def _serves_others(self, artifacts: Sequence[Artifact]) -> bool:
-        """Whether ONNX Runtime is to run other sizes. It would draw noise of its own, without the session's seed."""
+        """Return whether ONNX Runtime is to run other sizes. It would draw its own noise, not by the session's seed."""
         noisy = any(noise_of(spec.name) is not None for artifact in artifacts for spec in artifact.inputs)
         if noisy or not self._options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
             return False
@@ -217,7 +217,7 @@ def _part_for(composite: Composite, threads: int | None, shapes: Shapes) -> Part
 def _is_unchanged(
     before: Composite, places: Sequence[Path], kinds: Sequence[tuple[int | None, Shapes]], serves_others: bool
 ) -> bool:
-    """Whether the artifact in place holds just these parts already, and the model for other sizes if wanted."""
+    """Return whether the artifact in place holds just these parts already, and the model for other sizes if wanted."""
     if bool(before.other_sizes) != serves_others or [_part_for(before, *kind) for kind in kinds] != list(before.parts):
         return False
     return all(

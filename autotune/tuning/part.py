@@ -58,12 +58,12 @@ model's own 30 MB, F(4,3) was timed at 184 µs and took 316 µs in the model, wh
 
 
 def has_bf16(target: Target) -> bool:
-    """Whether ``target`` has instructions that multiply bf16, as all GPUs have that kernels are built for."""
+    """Return whether ``target`` has instructions that multiply bf16, as all GPUs have that kernels are built for."""
     return template_set(target).half_native or bool(BF16_FEATURES & features_of(target))
 
 
 def has_tf32(target: Target) -> bool:
-    """Whether ``target`` has instructions that round float32 operands to TF32, as tensor cores do."""
+    """Return whether ``target`` has instructions that round float32 operands to TF32, as tensor cores do."""
     return template_set(target).half_native
 
 
@@ -166,7 +166,7 @@ def joined(programs: Iterable[tuple[Program, int]]) -> JoinedTasks:
 
 @dataclass(frozen=True)
 class TunedPart:
-    """What came of a part.
+    """The result of a part.
 
     Attributes:
         results: of its models, in order. Time that was spent on all of them together is in each.

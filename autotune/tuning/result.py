@@ -1,4 +1,4 @@
-"""What a run did, as a value: the fields of ``tune run --json``."""
+"""The result of a run, as a value: the fields of ``tune run --json``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _megabytes(size: int) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         parts: results of what was tuned where that was more than one thing: the parts of one model, or several models.

@@ -69,7 +69,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class TaskHistory:
-    """What one run did for one task.
+    """The history of one task in one run.
 
     Attributes:
         task: key.
@@ -177,7 +177,7 @@ def task_histories(
     log: TuningLog,
     target: Target,
 ) -> tuple[TaskHistory, ...]:
-    """What a run did for each of ``tasks`` that is tunable.
+    """Return the history of a run for each of ``tasks`` that is tunable.
 
     Args:
         tasks: those of the model, with its own weights.

@@ -65,7 +65,7 @@ class JoinedTasks:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What to search, where, and for how long.
+    """The program to search, its machine and its budget.
 
     Attributes:
         options: strategies, seed, limits; its budget is this search's own.
@@ -83,7 +83,7 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What a search brought.
+    """The result of a search.
 
     Attributes:
         reason: why it ended, in words.
@@ -115,7 +115,7 @@ class SearchOutcome:
         return sum(job.reused_records for job in self.jobs.values())
 
     def of(self, tasks: Iterable[Task]) -> SearchOutcome:
-        """What the search brought for ``tasks`` alone; time and what remains are still those of the whole."""
+        """Return the outcome for ``tasks`` alone; time and what remains are still those of the whole."""
         keys = {task.key for task in tasks}
         return replace(
             self,
@@ -217,7 +217,7 @@ def _open_jobs(request: SearchRequest, roofline: Roofline) -> tuple[dict[str, Jo
 
 
 def _context(kernel: KernelTask, options: Options, reuse: Reuse | None, index: int) -> SearchContext:
-    """What a searcher knows before its first trial.
+    """Return the facts that a searcher knows before its first trial.
 
     Args:
         index: of the task in the program: every task has random numbers of its own.

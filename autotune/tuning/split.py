@@ -202,7 +202,7 @@ def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> Fallb
 
 
 def _advice(options: Options) -> str:
-    """What lets ONNX Runtime run operators that cannot be imported."""
+    """Return advice that lets ONNX Runtime run operators that cannot be imported."""
     if options.leaves_out and not options.shapes:
         return "ONNX Runtime runs such operators where the package onnxruntime is installed"
     if options.fallback is not None and not options.shapes:

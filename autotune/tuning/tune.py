@@ -35,7 +35,7 @@ from autotune.tuning.run_plan import RunPlan, plan_run
 from schedules.vocabulary.errors import ArtifactError, LogError, UsageError
 
 REPEATED = "nothing has changed since"
-"""What is said of a run that was not carried out again."""
+"""Message of a run that was not carried out again."""
 
 
 def tune(
@@ -85,7 +85,7 @@ def tune(
 
 
 def is_repeated(result: Result) -> bool:
-    """Whether ``result`` is that of an earlier run, because nothing has changed since."""
+    """Return whether ``result`` is that of an earlier run, because nothing has changed since."""
     return result.reason.endswith(REPEATED)
 
 
@@ -142,7 +142,7 @@ def _key(plan: RunPlan, address: str) -> str | None:
 
 
 def _repeated(key: str, address: str, options: Options) -> Result | None:
-    """What the run under ``key`` brought, if the same would come out again.
+    """Return the result of the run under ``key``, if the same would come out again.
 
     Guesses depend on records of any kernel, so after a run of guesses the whole log has to be as it was.
     """
@@ -160,7 +160,7 @@ def _repeated(key: str, address: str, options: Options) -> Result | None:
 
 
 def _has_views(views: Iterable[LogView], address: str) -> bool:
-    """Whether the log has the records of ``views``, and no others of the same kernels."""
+    """Return whether the log has the records of ``views``, and no others of the same kernels."""
     from autotune.tuning.existing_log import existing_log  # loads SQLAlchemy
 
     try:

@@ -68,7 +68,7 @@ class Allowance:
         return self.short or ("spread" if self.reason else "fp64")
 
     def words(self, reference: str) -> str:
-        """What is allowed besides t, for people; ``reference`` is the engine's name."""
+        """Describe the errors that are allowed besides t, for people; ``reference`` is the engine's name."""
         largest = max((_errors(*pair).largest for sample in self.samples for pair in self._pairs(sample)), default=0.0)
         if self.short:
             distance = f"that operands rounded to {self.short} make in {reference}, {largest:.2g}"
@@ -80,7 +80,7 @@ class Allowance:
         return f"or {FACTOR:g} times the distance {distance}"
 
     def accepts(self, number: int, ours: Array) -> bool:
-        """Whether ``ours`` is as right as the samples.
+        """Return whether ``ours`` is as right as the samples.
 
         Args:
             number: of the output.
@@ -121,7 +121,7 @@ def fixed(exact: Array) -> Doubles:
 
 
 def _floors(exact: Array) -> dict[str, float]:
-    """What t allows on the whole, by names of ``WHOLE``."""
+    """Return the errors that t allows on the whole, by names of ``WHOLE``."""
     tolerance = fixed(exact)
     if not tolerance.any():
         return dict.fromkeys(WHOLE, 0.0)
@@ -130,7 +130,7 @@ def _floors(exact: Array) -> dict[str, float]:
 
 
 def _comparable(one: Array, other: Array) -> bool:
-    """Whether both are numbers, of the same shape."""
+    """Return whether both are numbers, of the same shape."""
     return one.shape == other.shape and all(
         array.dtype.kind in "fbiu" or is_short_float(array.dtype) for array in (one, other)
     )

@@ -60,7 +60,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What a bench measured; ``engines[0]`` is ours.
+    """The measurements of a bench; ``engines[0]`` is ours.
 
     Attributes:
         others_cpu: share of the machine's CPUs that other processes used while an engine ran, from 0 to 1.
@@ -168,7 +168,7 @@ def round_ratios(other: EngineTimes, ours: EngineTimes) -> list[float]:
 
 
 def is_known(other: EngineTimes, ours: EngineTimes) -> bool:
-    """Whether the rounds so far determine the ratio to ``other``, see ``SURE``."""
+    """Return whether the rounds so far determine the ratio to ``other``, see ``SURE``."""
     ratios = round_ratios(other, ours)
     low, median, high = interval(ratios)
     return len(ratios) >= FEWEST_ROUNDS and high - low <= 2 * SURE * median
@@ -225,7 +225,7 @@ def check_engines(names: Sequence[str]) -> None:
 
 
 def is_artifact(name: str) -> bool:
-    """Whether what is compared with is an artifact, by its path, and no engine."""
+    """Return whether what is compared with is an artifact, by its path, and no engine."""
     return name not in peer_places() and Path(name).is_dir()
 
 

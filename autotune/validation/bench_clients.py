@@ -51,7 +51,7 @@ Over 20 rounds of SqueezeNet, 4 clients, the worse ways answered 0.78 and 0.83 o
 
 @dataclass
 class Served:
-    """What one engine did for one number of clients.
+    """The measurements of one engine for one number of clients.
 
     Attributes:
         rounds: (requests per second, seconds of every request) of each round.
@@ -93,7 +93,7 @@ class Served:
 
 @dataclass(frozen=True)
 class ClientsResult:
-    """What a bench of several clients measured; the first of every number of clients is ours.
+    """The measurements of a bench of several clients; the first of every number of clients is ours.
 
     Attributes:
         threads: that every engine may use.

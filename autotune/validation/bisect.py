@@ -52,7 +52,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Culprit:
-    """What differs first.
+    """The first place where results differ.
 
     Attributes:
         kind: ``kernel`` if a kernel of the artifact differs from its untuned build, ``import`` if the program itself is
@@ -176,7 +176,7 @@ def _wrong_calls(
 
 
 class _Values:
-    """What every call of the untuned program writes."""
+    """The values that every call of the untuned program writes."""
 
     def __init__(self, flat: Flat, inputs: Sequence[Array]) -> None:
         self._flat = flat

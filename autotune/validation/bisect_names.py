@@ -85,7 +85,7 @@ class Names:
 
 
 def _same_numbers(value: Array, tensor: Array) -> bool:
-    """Whether both hold the same numbers; ``value`` may be blocked, (n, C/b, h, w, b) with padded channels."""
+    """Return whether both hold the same numbers; ``value`` may be blocked, (n, C/b, h, w, b) with padded channels."""
     if value.dtype != tensor.dtype:
         return False
     if value.size != tensor.size:

@@ -1,4 +1,4 @@
-"""What an engine's products multiply, read off what it runs: our kernels, and ONNX Runtime's optimised graph."""
+"""The precision of an engine's products, read off what it runs: our kernels, and ONNX Runtime's optimised graph."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def live_rows(artifact: Artifact, interface: Interface, shapes: Shapes, seed: in
 def _leaves_results(
     artifact: Artifact, whole: OneShapeExecutor, interface: Interface, cases: Sequence[LiveCase]
 ) -> bool:
-    """Whether ``artifact`` gives the results of ``whole`` although it leaves jobs out, whatever ran before."""
+    """Return whether ``artifact`` gives the results of ``whole`` although it leaves jobs out, whatever ran before."""
     assert artifact.live is not None
     few, symbol = OneShapeExecutor(artifact, None), artifact.live.symbol
     for case in cases:

@@ -203,7 +203,7 @@ class Edge:
 
 
 class Reference:
-    """What a model's outputs should be. The answers for the last inputs are kept, for several candidates.
+    """The reference for a model's outputs. The answers for the last inputs are kept, for several candidates.
 
     Args:
         model: checked, its shapes fixed.
@@ -236,7 +236,7 @@ class Reference:
             return _run(self._model, feed, optimised=False)
 
     def allowance(self, feed: Arrays, precision: str = str(FP32)) -> Allowance | None:
-        """What the model's own arithmetic is worth on these inputs; None without ONNX Runtime.
+        """Return the error of the model's own arithmetic on these inputs; None without ONNX Runtime.
 
         Of an artifact in a shorter precision: what rounding its products' operands is worth (``short_operands``).
 

@@ -1,4 +1,4 @@
-"""What comparing an artifact's outputs with the reference's brought, as a value. Nothing here loads TVM or ONNX."""
+"""The result of comparing an artifact's outputs with the reference's. Nothing here loads TVM or ONNX."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ DECODER_INPUTS: dict[str, Callable[[Sequence[int]], NDArray[Any]]] = {
 
 
 WORDS = ("a", "b", "", "two words", "Straße")
-"""What inputs of strings are filled with."""
+"""Texts that inputs of strings are filled with."""
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:

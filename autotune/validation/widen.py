@@ -102,7 +102,7 @@ class NotWidenedError(Exception):
 
 
 def is_short(model: onnx.ModelProto) -> bool:
-    """Whether ``model`` has values of 16-bit floats."""
+    """Return whether ``model`` has values of 16-bit floats."""
     graph = model.graph
     values = (*graph.input, *graph.value_info, *graph.output)
     return any(value.type.tensor_type.elem_type in SHORT for value in values)
@@ -280,7 +280,7 @@ class _Widened:
         return copy
 
     def _has_kernel(self, node: NodeProto) -> bool:
-        """Whether the node can run as it is, on floats of 64 bits."""
+        """Return whether the node can run as it is, on floats of 64 bits."""
         if not any(self._is_float(value) for value in (*node.input, *node.output) if value):
             return True
         domain = node.domain if node.domain != "ai.onnx" else ""
@@ -400,7 +400,7 @@ def unrounded(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def _rounds(node: NodeProto) -> bool:
-    """Whether a product by packed weights takes its other operand in int8."""
+    """Return whether a product by packed weights takes its other operand in int8."""
     return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == INT8 for a in node.attribute)
 
 

@@ -1,4 +1,4 @@
-"""What a template is, and what a set of templates for one kind of target is."""
+"""The protocols of a template and of a set of templates for one kind of target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Template(Protocol[Found]):
     version: int
 
     def match(self, func: tirx.PrimFunc) -> Found | None:
-        """What the template needs to know of ``func``, or None if it is not its pattern."""
+        """Return the facts about ``func`` that the template needs, or None if it is not its pattern."""
         ...
 
     def space(self, anchor: Found, target: Target) -> Space:

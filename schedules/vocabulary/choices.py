@@ -47,7 +47,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def is_short_for(name: str, other: str) -> bool:
-    """Whether ``other`` starts as ``name`` does and has its letters, three at least, in this order."""
+    """Return whether ``other`` starts as ``name`` does and has its letters, three at least, in this order."""
     letters = iter(other)
     return len(name) >= 3 and name[0] == other[:1] and all(letter in letters for letter in name)
 

@@ -19,7 +19,7 @@ SLOT = 8
 
 @dataclass(frozen=True)
 class TaskState:
-    """What tuning one task has brought so far.
+    """The state of tuning one task so far.
 
     Attributes:
         key: the task's key.

@@ -19,7 +19,7 @@ DISPROVED = 0.97
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may spend and when a task is good enough.
+    """The limits of a run, and when a task is good enough.
 
     Attributes:
         budget_s: seconds of the whole run; None is no limit.
@@ -58,7 +58,7 @@ def credible_bound_s(bound_s: float, latencies_s: Iterable[float | None]) -> flo
 
 
 def every_task_tried(states: Sequence[TaskState]) -> bool:
-    """Whether every task has a valid trial, a slot's worth of failed ones, or nothing left to try.
+    """Return whether every task has a valid trial, a slot's worth of failed ones, or nothing left to try.
 
     One failed trial says next to nothing of a task, and a first slot may be one trial.
     """
@@ -66,12 +66,12 @@ def every_task_tried(states: Sequence[TaskState]) -> bool:
 
 
 def near_roofline(state: TaskState, near_bound: float) -> bool:
-    """Whether the task's best latency is within ``near_bound`` of what the machine allows."""
+    """Return whether the task's best latency is within ``near_bound`` of what the machine allows."""
     return state.best_s is not None and state.bound_s > 0 and state.best_s <= state.bound_s * near_bound
 
 
 def on_plateau(state: TaskState, trials: int, gain: float) -> bool:
-    """Whether the last ``trials`` trials cut the best latency by less than ``gain`` (a share of it).
+    """Return whether the last ``trials`` trials cut the best latency by less than ``gain`` (a share of it).
 
     A task without any valid trial in the first ``trials`` is on a plateau too.
     """

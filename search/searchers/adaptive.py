@@ -137,7 +137,7 @@ class AdaptiveSearch(LearningSearcher):
         return prediction.mean
 
     def _expectations(self, candidates: Rows) -> tuple[Prediction, Floats]:
-        """What the surrogate, fitted anew, expects of ``candidates`` (m, d), and ln P(valid) (m,)."""
+        """Return the prediction of the surrogate, fitted anew, for ``candidates`` (m, d), and ln P(valid) (m,)."""
         rows, valid = self._history.rows, self._history.valid
         features = self._features(rows)
         if valid.any():

@@ -23,7 +23,7 @@ Siblings = Sequence[tuple[Space, tuple[Result, ...]]]
 
 @dataclass(frozen=True)
 class SearchContext:
-    """What a searcher may know.
+    """The facts that a searcher may know.
 
     Attributes:
         space: the configs it may ask for.

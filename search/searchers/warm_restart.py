@@ -35,7 +35,7 @@ class WarmRestart:
         self._known = 0
 
     def wanted(self, own_trials: int) -> bool:
-        """Whether siblings can still help a task with ``own_trials`` trials."""
+        """Return whether siblings can still help a task with ``own_trials`` trials."""
         context = self._context
         return own_trials <= MAX_OWN_TRIALS and context.space.size > SMALL_SPACE
 

@@ -68,7 +68,7 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, me
 
 
 def is_built(out: Path, program: Program, plan: Plan) -> bool:
-    """Whether the artifact at ``out`` was built from ``program`` and ``plan`` and is undamaged."""
+    """Return whether the artifact at ``out`` was built from ``program`` and ``plan`` and is undamaged."""
     try:
         return read_artifact(out).identity == identity(program, plan)
     except ArtifactError as error:

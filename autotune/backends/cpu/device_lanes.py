@@ -1,4 +1,4 @@
-"""What the core calls on lanes that are devices, like kernels (``native_executor.py``).
+"""Functions that the core calls on lanes that are devices, like kernels (``native_executor.py``).
 
 A device's thread runs subgraphs; the threads of its copy engines bring tensors in and out, each when what it copies is
 there. So a copy goes on beside kernels, and what one subgraph leaves for the next stays in the device's memory.
@@ -77,4 +77,4 @@ def _program(name: str, step: Step, device: Device, part: Artifact) -> DeviceCal
 
 
 def _nothing(_arrays: Arrays) -> None:
-    """What the call stands for is written by the one that runs its subgraph."""
+    """Do nothing: the call that runs the subgraph writes the result."""

@@ -70,7 +70,7 @@ def concats_of(program: Program) -> dict[str, int]:
 
 
 CORE = Path(__file__).with_name("core.cc")
-"""What runs flat programs; compiled with every artifact, so that a machine that only runs one needs no compiler."""
+"""Core that runs flat programs; compiled with every artifact, so that a machine that only runs needs no compiler."""
 
 CORE_OPTIONS = ("-O2", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-pthread")
 SHARED = ("-shared", "-fPIC", "-static-libgcc", "-Wl,--as-needed", "-Wl,--no-undefined")

@@ -161,7 +161,7 @@ class _Experiment:
         self._stepped.run(step, [operand.ctypes.data for operand in operands], jobs)
 
     def _follows(self, one: Bytes, other: Bytes) -> bool:
-        """Whether a tensor's first parts are equal in both runs, and every other part differs."""
+        """Return whether a tensor's first parts are equal in both runs, and every other part differs."""
         if one.size % self._rows:
             return False
         differs = (one.reshape(self._rows, -1) != other.reshape(self._rows, -1)).any(axis=1)
@@ -205,7 +205,7 @@ class _Probe:
         return CallJobs(count, inner, groups, len(first)) if count % (groups * inner) == 0 else WHOLE
 
     def is_right(self, jobs: CallJobs, whole: Bytes) -> bool:
-        """Whether the rows of ``whole`` are made, group by group, by their own jobs and those of groups before."""
+        """Return whether the jobs of each group, and of groups before, make the group's rows of ``whole``."""
         output = _filled(self._size, FILLS[0])
         parts, reference = output.reshape(self._rows, -1), whole.reshape(self._rows, -1)
         period = jobs.groups * jobs.inner

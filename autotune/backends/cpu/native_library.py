@@ -43,7 +43,7 @@ class Report(ctypes.Structure):
 
     @property
     def message(self) -> str:
-        """What went wrong."""
+        """The error in words."""
         return bytes(self.text).decode(errors="replace")
 
 
@@ -112,7 +112,7 @@ class Run:
         self.inputs_at, self.outputs_at = at + layout.inputs_at, at + layout.outputs_at
 
     def said(self) -> Report:
-        """What the core reported."""
+        """Return the core's report."""
         return Report.from_buffer(self._block)
 
 

@@ -25,7 +25,7 @@ TIMEOUT = struct.Struct("q")
 
 
 class Runnable(Protocol):
-    """What of a ``NativeExecutor`` its streams need.
+    """The part of a ``NativeExecutor`` that its streams need.
 
     Attributes:
         library: that holds its core.
@@ -175,7 +175,7 @@ class NativeCall:
 
 
 def _nanoseconds(seconds: float | None) -> int:
-    """What the core takes: -1 for no limit, as one of centuries is."""
+    """Return the limit as the core takes it: -1 for none, or for one of centuries."""
     return -1 if seconds is None or seconds > threading.TIMEOUT_MAX else max(0, int(seconds * 1e9))
 
 

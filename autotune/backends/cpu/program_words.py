@@ -22,7 +22,7 @@ ALL_THREADS = Lane("cpu", 0, 0)
 
 
 def lanes_of(steps: Steps) -> tuple[Lane, ...]:
-    """What the groups of ``groups_of`` run on."""
+    """Return the lanes that the groups of ``groups_of`` run on."""
     return steps.lanes or (ALL_THREADS,)
 
 

@@ -1,4 +1,4 @@
-"""What a cubin says of its kernels without running them: registers, shared memory, local memory, architecture.
+"""Facts that a cubin tells of its kernels without running them: registers, shared and local memory, architecture.
 
 A cubin is an ELF file (NVIDIA, "CUDA Binary Utilities"). Per kernel NAME it has
 

@@ -51,7 +51,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What became of one.
+    """The outcome of building one kernel.
 
     Attributes:
         config: the config that was taken.

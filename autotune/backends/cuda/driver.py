@@ -105,7 +105,7 @@ class Driver:
         self.call("cuStreamSynchronize", stream)
 
     def graph(self, stream: Any, launch: Callable[[], None]) -> Any:
-        """What ``launch`` puts on ``stream``, as an executable graph; nothing runs."""
+        """Return the launches that ``launch`` puts on ``stream``, as an executable graph; nothing runs."""
         self.call("cuStreamBeginCapture", stream, THREAD_LOCAL)
         try:
             launch()

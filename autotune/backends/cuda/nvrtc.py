@@ -33,7 +33,7 @@ ADVICE = "install them with: pip install 'tune-compiler[cuda]'"
 
 HEADERS = ("cuda_fp16.h", "mma.h", "crt/mma.h")
 NV_TARGET = "nv/target"
-"""What generated code includes, and what that includes; a folder that has only some of them is passed over."""
+"""Headers that generated code includes, and theirs; a folder that has only some of them is passed over."""
 
 PREAMBLE = """\
 typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
@@ -47,7 +47,7 @@ typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; t
 #define NAN __int_as_float(0x7fffffff)
 #endif
 """
-"""What generated code expects of a host compiler's headers; NVRTC has none, and CUDA's own would take 0.3 s to read."""
+"""Definitions that generated code expects of a host compiler; NVRTC has none, and CUDA's own take 0.3 s to read."""
 
 PROLOGUE = ("#ifdef __CUDACC_RTC__", "#include <cuda.h>\n#endif\n")
 """Where the includes begin and end that ``PREAMBLE`` stands in for."""
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Compiled:
-    """What came out of compiling while ``nvrtc_for`` was in charge.
+    """The results of compiling while ``nvrtc_for`` was in charge.
 
     Attributes:
         sources: CUDA source of every device module, in order.
@@ -122,12 +122,12 @@ def include_folder() -> Path:
 
 
 def _has_target(folder: Path) -> bool:
-    """Whether ``NV_TARGET`` is there, which packages of their own and toolkits keep in different places."""
+    """Return whether ``NV_TARGET`` is there, which packages of their own and toolkits keep in different places."""
     return any((place / NV_TARGET).is_file() for place in (folder, folder / "cccl"))
 
 
 class _InCharge(threading.local):
-    """What a thread compiles for."""
+    """The architecture that a thread compiles for."""
 
     arch = ""
     compiled: Compiled | None = None

@@ -44,7 +44,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class CudaProgram:
-    """What TVM makes of a schedule, before NVRTC.
+    """The code that TVM makes of a schedule, before NVRTC.
 
     Attributes:
         func: what was lowered.

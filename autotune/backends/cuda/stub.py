@@ -22,7 +22,7 @@ TEXTS = ("cuGetErrorName", "cuGetErrorString")
 
 
 def has_driver() -> bool:
-    """Whether this process can load the CUDA driver (the stand-in counts, where it is on the library path)."""
+    """Return whether this process can load the CUDA driver (the stand-in counts, where it is on the library path)."""
     try:
         ctypes.CDLL(DRIVER)
     except OSError:

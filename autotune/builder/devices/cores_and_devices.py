@@ -91,7 +91,7 @@ class CoresAndDevices:
                     yield self._cut(self.parts, at_share, allowed)
 
     def _can_run(self, allowed: Sequence[int], at_share: Mapping[tuple[str, int], float | None]) -> bool:
-        """Whether every subgraph can run on one of the lanes ``allowed``."""
+        """Return whether every subgraph can run on one of the lanes ``allowed``."""
         return all(
             any(at_share.get((part.name, lane), self.costs_of(part).alone[lane]) is not None for lane in allowed)
             for part in self.parts
@@ -164,7 +164,7 @@ class CoresAndDevices:
         return any(self.parts and not self._keeps_all(device, self.parts) for device in self._devices)
 
     def _keeps_all(self, device: int, parts: Sequence[LanePart]) -> bool:
-        """Whether all weights of ``parts`` fit into a device's memory; true if its size is not known."""
+        """Return whether all weights of ``parts`` fit into a device's memory; true if its size is not known."""
         size = self.measured.capacity(device).bytes
         room = Room.of(0, 0, [held.part for held in self._held(device, parts).values()])
         return not size or room.inner_bytes + room.weight_bytes + self._between(parts) <= size

@@ -1,4 +1,4 @@
-"""What prepares features for models of scikit-learn: scalers, encoders, imputers, and choices of columns."""
+"""Operators that prepare features for models of scikit-learn: scalers, encoders, imputers, and choices of columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def binarizer(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Imputer", domain=CLASSICAL)
 def imputer(node: Node, e: Emit) -> list[str] | None:
-    """What is missing, NaN or a value of its own, becomes a constant per feature."""
+    """Replace missing elements, NaN or a value of their own, by a constant per feature."""
     x = node.input(0)
     floats, wholes = node.attr("imputed_value_floats"), node.attr("imputed_value_int64s")
     missing = node.attr("replaced_value_float" if floats else "replaced_value_int64", 0)

@@ -1,4 +1,4 @@
-"""What models of scikit-learn make of raw scores: probabilities, and the label of the class that wins."""
+"""Results that models of scikit-learn compute from raw scores: probabilities, and the label of the class that wins."""
 
 from __future__ import annotations
 

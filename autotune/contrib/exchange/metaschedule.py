@@ -43,7 +43,7 @@ NEVER_S = 1e9
 
 @dataclass(frozen=True)
 class DatabaseReport:
-    """What an export wrote.
+    """The result of an export.
 
     Attributes:
         databases: folder → records in it.
@@ -155,7 +155,7 @@ class _Reader:
         self._known: set[str] = set()
 
     def entries(self, path: Path) -> Iterator[Entry]:
-        """What the database in ``path`` holds; programs and targets come once, before their first record.
+        """Yield the entries of the database in ``path``; programs and targets come once, before their first record.
 
         Raises:
             LogError: if its files cannot be read.

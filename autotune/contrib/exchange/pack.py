@@ -34,9 +34,9 @@ from tuning_logs.sql_store import TuningLog
 
 ROOMS = ("autotune", "search", "costmodels", "schedules", "tuning_logs")
 REFERENCE = "onnxruntime"
-"""What the job's artifact is compared with."""
+"""The engine that the job's artifact is compared with."""
 EXTRAS = {"cuda": ("", "cuda"), "host": ("",)}
-"""What a job tunes for → extras of our package that it needs; the empty one is what every installation needs."""
+"""Kind of target → extras of our package that its job needs; the empty one is what every installation needs."""
 
 RUN = """#!/usr/bin/env bash
 # Tunes {model} for {device}. Needs Python with the packages of constraints.txt:
@@ -57,7 +57,7 @@ cat out/result.json
 
 @dataclass(frozen=True)
 class Packed:
-    """What was written.
+    """The files that were written.
 
     Attributes:
         records: of the log that travel along.

@@ -65,7 +65,7 @@ class RayMachine:
 
 
 def answer_of(reference: Any, timeout_s: float) -> Any:
-    """What a worker answers.
+    """The answer of a worker.
 
     Raises:
         MachineLost: if it died, cannot be reached, does not answer in time, or measuring there is broken.

@@ -1,4 +1,4 @@
-"""What Ray runs on a cluster's machine: a description of the machine, and its ``MeasuringWorker``."""
+"""Code that Ray runs on a cluster's machine: a description of the machine, and its ``MeasuringWorker``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RayWorker:
         self._worker: MeasuringWorker | None = None
 
     def describe(self, threads: int | None, isa: str | None) -> Description:
-        """What this machine is."""
+        """Return the description of this machine."""
         return Description(platform.node(), host_target(threads, isa), versions())
 
     def open(self, target: Target, options: MeasurerOptions) -> None:

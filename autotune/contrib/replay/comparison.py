@@ -49,7 +49,7 @@ GUESSES: dict[str, Callable[[Trace], tuple[Config, ...]]] = {
     "template": lambda trace: trace.space.initial,
     "none": lambda _: (),
 }
-"""What every searcher begins with, by name: the first guesses of a run, those of the template alone, or none."""
+"""First configs of every searcher, by name: the first guesses of a run, those of the template alone, or none."""
 
 JOBS_AT_ONCE = 5
 """Most jobs sent to a process at once. Heuristic: sending is cheap beside a job, and processes should end together."""
@@ -57,7 +57,7 @@ JOBS_AT_ONCE = 5
 
 @dataclass(frozen=True)
 class ReplayRules:
-    """What a comparison holds fixed.
+    """The rules that a comparison holds fixed.
 
     Attributes:
         seeds: searches of each strategy on each trace.

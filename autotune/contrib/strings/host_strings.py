@@ -1,4 +1,4 @@
-"""What is done with strings is done on the host: nodes that read or make any are set apart from the kernels.
+"""Operators on strings run on the host: nodes that read or make any are set apart from the kernels.
 
 Those that strings of the user's or the model's own lead to come before the kernels; those that read what kernels make
 come after them. What runs on the host after the kernels may lead to outputs and other such nodes only.
@@ -22,7 +22,7 @@ KINDS = frozenset({"Equal", "Identity", "StringConcat", "RegexFullMatch", "Strin
 """Operators on strings whose steps have the attributes of their nodes."""
 
 DEFAULTS: Mapping[str, Any] = {"strings": "_Unused", "int64s": -1, "floats": -0.0}
-"""What a LabelEncoder makes of an unknown key, by the field that its values are in."""
+"""LabelEncoder's value for an unknown key, by the field that its values are in."""
 
 
 def set_strings_apart(model: ModelProto) -> tuple[list[HostStep], list[HostStep]]:

@@ -28,7 +28,7 @@ def identity(inputs: Sequence[Any], _attributes: Attributes) -> list[Any]:
 
 
 def equal(inputs: Sequence[Any], _attributes: Attributes) -> list[Any]:
-    """Whether strings are equal; shapes broadcast."""
+    """Return whether strings are equal; shapes broadcast."""
     return [np.asarray(inputs[0] == inputs[1], np.bool_)]
 
 
@@ -38,7 +38,7 @@ def string_concat(inputs: Sequence[Any], _attributes: Attributes) -> list[Any]:
 
 
 def regex_full_match(inputs: Sequence[Any], attributes: Attributes) -> list[Any]:
-    """Whether the whole of a string matches ``pattern``, of RE2's syntax, which is nearly Python's."""
+    """Return whether the whole of a string matches ``pattern``, of RE2's syntax, which is nearly Python's."""
     pattern = re.compile(attributes["pattern"])
     matches = [pattern.fullmatch(text) is not None for text in inputs[0].reshape(-1)]
     return [np.array(matches, np.bool_).reshape(inputs[0].shape)]

@@ -29,7 +29,7 @@ KNOWN = frozenset({"torch", "_operator", "operator", "builtins", "math"})
 
 
 def is_weight(node: Node) -> bool:
-    """Whether an input of a captured graph stays the same from call to call: a parameter, a buffer, a number."""
+    """Return whether an input of a captured graph stays the same from call to call: a parameter, a buffer, a number."""
     import torch
 
     known = node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
@@ -37,7 +37,7 @@ def is_weight(node: Node) -> bool:
 
 
 def is_number(node: Node) -> bool:
-    """Whether an input of a captured graph is a Python number, which Dynamo hands over as a tensor."""
+    """Return whether an input of a captured graph is a Python number, which Dynamo hands over as a tensor."""
     return bool(getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False))
 
 
@@ -235,5 +235,5 @@ def _attribute(module: Any, path: Any) -> Any:
 
 
 def _is_known(target: Any) -> bool:
-    """Whether a function is PyTorch's or Python's own."""
+    """Return whether a function is PyTorch's or Python's own."""
     return inspect.isbuiltin(target) or (getattr(target, "__module__", None) or "").split(".")[0] in KNOWN

@@ -105,11 +105,11 @@ class _Number:
     value: float
 
     def is_in(self, arguments: Sequence[Any]) -> bool:
-        """Whether the argument has this value."""
+        """Return whether the argument has this value."""
         return bool(arguments[self.number].item() == self.value)
 
     def is_current(self) -> bool:
-        """Whether the value may come again."""
+        """Return whether the value may come again."""
         return True
 
 
@@ -122,12 +122,12 @@ class _Weight:
     version: int
 
     def is_in(self, arguments: Sequence[Any]) -> bool:
-        """Whether the argument is this very tensor, unchanged."""
+        """Return whether the argument is this very tensor, unchanged."""
         tensor = arguments[self.number]
         return self.reference() is tensor and self.version == _version(tensor)
 
     def is_current(self) -> bool:
-        """Whether the tensor still exists, unchanged."""
+        """Return whether the tensor still exists, unchanged."""
         tensor = self.reference()
         return tensor is not None and self.version == _version(tensor)
 
@@ -153,11 +153,11 @@ class _BoundGraph:
         self._refused = False
 
     def has_weights(self, arguments: Sequence[Any]) -> bool:
-        """Whether the weights in ``arguments`` are this set, unchanged."""
+        """Return whether the weights in ``arguments`` are this set, unchanged."""
         return all(constant.is_in(arguments) for constant in self._constants)
 
     def is_current(self) -> bool:
-        """Whether the set still exists, unchanged."""
+        """Return whether the set still exists, unchanged."""
         return all(constant.is_current() for constant in self._constants)
 
     def __call__(self, arguments: Sequence[Any]) -> Any:

@@ -25,7 +25,7 @@ from schedules.vocabulary.errors import ModelError, first_line
 SIDES = {"then_branch": "else_branch", "else_branch": "then_branch"}
 
 MISFIT = "shapes do not fit"
-"""What ``infer_shapes`` says of nodes that cannot run; a branch is not ruled out for any other reason."""
+"""Words of ``infer_shapes`` about nodes that cannot run; a branch is not ruled out for any other reason."""
 
 COMPLAINT, PLAIN = "[ShapeInferenceError] Inference error(s): ", "): [ShapeInferenceError] "
 """How ONNX begins the list of nodes that cannot run, and what it says of one for its shapes."""
@@ -74,12 +74,12 @@ def drop_dead_branches(model: ModelProto) -> None:
 
 
 def notes_of(model: ModelProto) -> Iterator[str]:
-    """What ``drop_dead_branches`` and ``bind_inputs`` noted."""
+    """Return the notes of ``drop_dead_branches`` and ``bind_inputs``."""
     return (str(entry.value) for entry in model.metadata_props if entry.key in (NOTE, ASSUMED_NOTE))
 
 
 def _is_computed(graph: GraphProto, condition: str) -> bool:
-    """Whether ``condition`` depends on the values of an input, not only on shapes."""
+    """Return whether ``condition`` depends on the values of an input, not only on shapes."""
     makers = {name: node for node in graph.node for name in node.output if name}
     inputs = {value.name for value in true_inputs(graph)}
     left, seen = [condition], {condition}

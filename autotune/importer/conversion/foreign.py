@@ -30,7 +30,7 @@ from schedules.vocabulary.errors import ModelError, UnsupportedError
 
 
 def is_expandable(node: NodeProto, opset: int) -> bool:
-    """Whether ``node`` is of an operator that ONNX lacks at ``opset`` and that can become standard ones."""
+    """Return whether ``node`` is of an operator that ONNX lacks at ``opset`` and that can become standard ones."""
     if node.domain in STANDARD_DOMAINS:
         known = onnx.defs.has(node.op_type, opset) and not onnx.defs.get_schema(node.op_type, opset, "").deprecated
         return node.op_type in STRAYS and not known
@@ -76,7 +76,7 @@ def expand_foreign(model: ModelProto, inputs: Collection[str] = (), keep: bool =
 
 
 def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, ModelError | None]:
-    """Whether any node was replaced, and why the first that was not could not be."""
+    """Return whether any node was replaced, and why the first that was not could not be."""
     scope = Scope(model, inputs)
     kept: list[NodeProto] = []
     changed = False

@@ -114,7 +114,7 @@ class _Walk:
             self._know(known or {})
 
     def _is_data_sized(self, node: Node, opens: list[str]) -> bool:
-        """Whether the node's results have a size that depends on data, while that of its first input is known."""
+        """Return whether the size of the node's results depends on data, while that of its first input is known."""
         if node.proto.domain or node.kind not in DATA_SIZED or node.input(0) not in self._scope.shapes:
             return False
         if node.kind in LIMITS:  # of an open size, or by numbers that follow from one: ``open_sizes``
@@ -279,7 +279,7 @@ class _Walk:
 
 
 def _has_two_shapes(node: Node) -> bool:
-    """Whether the branches of an If, whose condition is computed, make tensors of two known shapes."""
+    """Return whether the branches of an If, whose condition is computed, make tensors of two known shapes."""
     shapes = [node.known_shape(index) for index in (1, 2)]
     return node.kind == CHOOSE and None not in shapes and shapes[0] != shapes[1]
 

@@ -94,7 +94,7 @@ def encoded(model: ModelProto, half_native: bool = False) -> ModelProto:
 
 
 def _is_half(node: NodeProto, scope: Scope) -> bool:
-    """Whether the node makes one tensor of 16-bit floats of others of that type; the axes of a mean are none."""
+    """Return whether the node makes one tensor of 16-bit floats of others of that type; the axes of a mean are none."""
     if "Pool" in node.op_type and scope.ranks.get(node.input[0]) != IMAGE_RANK:
         return False
     floats = node.input[:1] if node.op_type == "ReduceMean" else node.input

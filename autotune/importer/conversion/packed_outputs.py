@@ -35,12 +35,12 @@ def spec_of(value: ValueInfoProto) -> TensorSpec:
 
 
 def has_strings(model: ModelProto) -> bool:
-    """Whether the main graph computes with strings."""
+    """Return whether the main graph computes with strings."""
     return TensorProto.STRING in Scope(model).types.values() or any(map(makes_strings, model.graph.node))
 
 
 def makes_strings(node: NodeProto) -> bool:
-    """Whether ``node`` is a LabelEncoder whose values are strings: ONNX infers no type for it."""
+    """Return whether ``node`` is a LabelEncoder whose values are strings: ONNX infers no type for it."""
     attributes = {attribute.name: attribute for attribute in node.attribute}
     tensor = attributes.get("values_tensor")
     return node.op_type == "LabelEncoder" and (
@@ -111,7 +111,7 @@ def set_frame(
 
 
 def _outputs(simplified: ModelProto, model: ModelProto, after: Sequence[HostStep]) -> tuple[OpenSpec, ...]:
-    """What users see of the outputs."""
+    """Return the outputs as users see them."""
     specs = {value.name: spec_of(value) for value in simplified.graph.output}
     last = {name: step for step in after for name in step.outputs}
     outputs = []

@@ -41,7 +41,7 @@ class _DynamicError(Exception):
 def _inputs(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tirx.PrimFunc, list[relax.Expr], list[relax.TensorType] | relax.TensorType] | None:
-    """What ``call_tir`` calls, with which tensors, and of which type that is; None where TVM has to look."""
+    """Return the kernel that ``call_tir`` calls, its tensors and the type of its result; None where TVM has to look."""
     attrs, types = kwargs.pop("primfunc_attrs", None), kwargs.pop("ty_args", [])
     arguments: list[relax.Expr] = []
     tensors: list[te.Tensor] = []
@@ -77,7 +77,7 @@ def _argument(arg: Any, arguments: list[relax.Expr], tensors: list[te.Tensor]) -
 
 
 def _is_static(tensor: relax.Expr) -> bool:
-    """Whether an expression is a tensor on no particular device whose extents are numbers."""
+    """Return whether an expression is a tensor on no particular device whose extents are numbers."""
     ty = tensor.ty
     return (
         isinstance(ty, relax.TensorType)

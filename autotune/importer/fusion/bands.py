@@ -102,7 +102,7 @@ class _Cut(Step):
         self.called("Identity", [self._convolved(node, weight)], node.output[0])
 
     def is_cut(self, node: NodeProto) -> bool:
-        """Whether ``node`` is a convolution that needs far fewer multiplications in bands along some axis."""
+        """Return whether ``node`` is a convolution that needs far fewer multiplications in bands along some axis."""
         if node.op_type != "Conv" or node.input[1] not in self.scope.tensors:
             return False
         image, result = (self.scope.shapes.get(name, ())[2:] for name in (node.input[0], node.output[0]))

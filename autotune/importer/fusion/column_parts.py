@@ -54,7 +54,7 @@ class _Product:
 
 @dataclass(frozen=True)
 class _Take:
-    """What one value is made of: places along an axis of a product's value, which stays or goes."""
+    """The origin of one value: places along an axis of a product's value, which stays or goes."""
 
     value: str
     axis: int
@@ -103,7 +103,7 @@ class _TakeApart(Step):
             self.nodes.append(node)
 
     def _product(self, node: NodeProto) -> _Product | None:
-        """What ``node`` computes, as far as where it is taken apart."""
+        """Return the product that ``node`` computes, up to where it is taken apart."""
         attributes = attributes_of(node)
         if node.op_type not in ("MatMul", "Gemm") or node.input[1] not in self.scope.tensors:
             return None
@@ -154,7 +154,7 @@ class _TakeApart(Step):
         return [_Part(product, take, self._scale(take.value)) for take in squeezed]
 
     def _takes(self, node: NodeProto, value: str, shape: Sequence[int]) -> list[_Take] | None:
-        """What ``node``, a gather, a slice or a split of ``value``, takes; None if it is none of them."""
+        """Return the parts that ``node``, a gather, slice or split of ``value``, takes; None if it is none of them."""
         if node.input[0] != value or any(not name or self.array(name) is None for name in node.input[1:]):
             return None
         numbers = [np.asarray(self.array(name)) for name in node.input[1:]]

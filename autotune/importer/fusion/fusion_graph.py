@@ -65,7 +65,7 @@ class FusionScope(Scope):
         return name
 
     def is_weight(self, name: str) -> bool:
-        """Whether ``name`` is a constant, one of ``scaled`` among them."""
+        """Return whether ``name`` is a constant, one of ``scaled`` among them."""
         return name in self.tensors or name in self._scaled
 
     def weight(self, name: str) -> Array:
@@ -95,7 +95,7 @@ class FusionScope(Scope):
         self.makers.update(dict.fromkeys(filter(None, node.output), node))
 
     def _repeated(self, node: NodeProto) -> list[str] | None:
-        """What an earlier node made of the same inputs in the same way, if there is one."""
+        """Return the values that an earlier node computed from the same inputs in the same way, if there is one."""
         known = node.domain in (*STANDARD_DOMAINS, OWN_DOMAIN) and node.op_type not in (*RANDOM, *BODIED)
         if not known:
             return None

@@ -42,12 +42,12 @@ class Affine:
     shift: Factor | None
 
     def along(self, axis: int) -> bool:
-        """Whether scale and shift are the same along all axes but ``axis``."""
+        """Return whether scale and shift are the same along all axes but ``axis``."""
         return all(factor is None or factor.size == factor.shape[axis] for factor in (self.scale, self.shift))
 
 
 def affine_of(node: Node) -> Affine | None:
-    """What ``node`` computes, if that is an affine function by constants which keeps its data's shape and type."""
+    """Return the affine function by constants that ``node`` computes, if it keeps its data's shape and type."""
     if node.kind == "BatchNormalization":
         return _normalised(node)
     scope = node.scope

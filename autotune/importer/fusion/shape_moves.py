@@ -91,7 +91,7 @@ def reduction_of_kept_axes(node: Node, e: Emit) -> list[str] | None:
 
 @fuses("Concat")
 def nested_concats(node: Node, e: Emit) -> list[str] | None:
-    """What an only read Concat along the same axis joins is joined at once."""
+    """Join at once the inputs of a Concat that only another Concat along the same axis reads."""
     scope, shape = scope_of(node), node.scope.shapes.get(str(node.proto.output[0]))
     if shape is None:
         return None

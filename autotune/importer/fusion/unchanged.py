@@ -12,7 +12,7 @@ from autotune.importer.rewriting.registry import fuses
 
 
 def _keeps_shape(node: Node, index: int = 0) -> bool:
-    """Whether the result has the known shape and type of input ``index``."""
+    """Return whether the result has the known shape and type of input ``index``."""
     output = str(node.proto.output[0])
     shape = node.known_shape(index)
     return (

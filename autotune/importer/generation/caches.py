@@ -133,7 +133,7 @@ ADVICE = "; leave --generate out: without it the cache is copied by every call"
 
 @dataclass
 class _Scores:
-    """What becomes of the products of queries and keys before the softmax."""
+    """Products of queries and keys, as they are before the softmax."""
 
     query: str
     keys: str
@@ -234,7 +234,7 @@ class _Attention(Step):
         return None
 
     def _repeated(self, reshape: NodeProto) -> str:
-        """What ``repeat_kv`` repeats: (b, g, t, d) → (b, g, 1, t, d) → (b, g, n, t, d) → (b, g · n, t, d)."""
+        """Return the input of ``repeat_kv``: (b, g, t, d) → (b, g, 1, t, d) → (b, g, n, t, d) → (b, g · n, t, d)."""
         expand = self.makers.get(reshape.input[0])
         shapes = self.scope.shapes
         if expand is None or expand.op_type not in ("Expand", "Tile", "Concat"):
@@ -253,7 +253,7 @@ class _Attention(Step):
         return str(insert.input[0]) if fits else ""
 
     def _through(self, name: str, kinds: Sequence[str]) -> NodeProto | None:
-        """What makes ``name``, behind operators that change nothing."""
+        """Return the node that makes ``name``, behind operators that change nothing."""
         node = self.makers.get(name)
         while node is not None and node.op_type in kinds:
             node = self.makers.get(node.input[0])

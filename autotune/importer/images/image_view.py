@@ -44,7 +44,7 @@ class ImageView(ABC):
 
     @abstractmethod
     def has_view(self, shape: Shape) -> bool:
-        """Whether tensors of ``shape`` have a view of this kind."""
+        """Return whether tensors of ``shape`` have a view of this kind."""
 
     @abstractmethod
     def image_made(self, call: relax.Call) -> relax.Expr | None:

@@ -36,7 +36,7 @@ def lines_as_images(module: IRModule) -> IRModule:
 
 
 def _is_column(expr: relax.Expr) -> bool:
-    """Whether ``expr`` convolves images of one column by filters of one column."""
+    """Return whether ``expr`` convolves images of one column by filters of one column."""
     if operator_name(expr) != "relax.nn.conv2d" or str(expr.attrs.data_layout) != "NCHW":
         return False
     shapes = [shape_of(value) for value in (*expr.args, expr)]
@@ -125,7 +125,7 @@ class _Lines(ImageView):
 
 
 def _is_row(shape: Shape) -> bool:
-    """Whether images of ``shape`` have one row."""
+    """Return whether images of ``shape`` have one row."""
     return len(shape) == 4 and shape[2] == 1
 
 

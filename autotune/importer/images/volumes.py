@@ -27,7 +27,7 @@ def volumes_as_images(module: IRModule) -> IRModule:
 
 
 def _is_convolution(expr: relax.Expr) -> bool:
-    """Whether ``expr`` convolves one volume by constant filters, in groups only frame by frame."""
+    """Return whether ``expr`` convolves one volume by constant filters, in groups only frame by frame."""
     if operator_name(expr) != "relax.nn.conv3d" or not isinstance(expr.args[1], GenericConst):
         return False
     if str(expr.attrs.data_layout) != "NCDHW" or str(expr.ty.dtype) != "float32":

@@ -1,4 +1,4 @@
-"""What is computed of one quantised tensor element by element, and quantised again, becomes a table of 256 bytes.
+"""Element by element functions of one quantised tensor, quantised again, become tables of 256 bytes.
 
     Q(x · DQ(Q(sigmoid(x)))), x = DQ(q)  →  ByteTable(q, t), t[i] = the same of the byte with the bits i
 
@@ -39,7 +39,7 @@ MOST_NODES = 40
 
 @dataclass
 class _Function:
-    """What a value is of one quantised tensor: the nodes between them, in order."""
+    """A value as a function of one quantised tensor: the nodes between them, in order."""
 
     levels: Levels
     nodes: list[NodeProto] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Tables(LevelsStep):
         return True
 
     def _function(self, name: str, left: int) -> _Function | None:
-        """What ``name`` is of one quantised tensor; None if it is no such function."""
+        """Return ``name`` as a function of one quantised tensor; None if it is no such function."""
         maker = self.makers.get(name)
         if maker is None or left <= 0:
             return None

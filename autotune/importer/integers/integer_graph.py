@@ -100,7 +100,7 @@ class _Moved(LevelsStep):
         self.nodes.append(node)
 
     def _is_pair(self, node: NodeProto) -> bool:
-        """Whether a QuantizeLinear gives the integers back that its input was made of."""
+        """Return whether a QuantizeLinear gives the integers back that its input was made of."""
         known, wanted = self._integers.get(node.input[0]), self.levels(node)
         return known is not None and wanted is not None and known.key == wanted.key
 
@@ -249,7 +249,7 @@ class _Divided(LevelsStep):
         self.nodes.append(node)
 
     def _unclipped(self, x: str, levels: Levels) -> str:
-        """What a Relu reads that the range of the integers replaces."""
+        """Return the input of a Relu that the range of the integers replaces."""
         maker = self.makers.get(x)
         if maker is None or maker.op_type != "Relu" or self.only_reader(x) is None:
             return x

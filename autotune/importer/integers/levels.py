@@ -1,4 +1,4 @@
-"""What the steps of ``integer_graph`` know of a graph: constants, readers, and 8-bit tensors that stand for numbers."""
+"""Facts that the steps of ``integer_graph`` share: constants, readers, and 8-bit tensors that stand for numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LevelsStep(Step):
     """A step that knows which 8-bit tensors stand for numbers."""
 
     def levels(self, node: NodeProto) -> Levels | None:
-        """What a QuantizeLinear makes or a DequantizeLinear reads; None unless it is of 8 bits and fp32 scales."""
+        """Return a QuantizeLinear's result or a DequantizeLinear's input; None unless of 8 bits and fp32 scales."""
         is_source = node.op_type == "DequantizeLinear"
         q = str(node.input[0] if is_source else node.output[0])
         kind, scale = self.scope.types.get(q, 0), str(node.input[1])

@@ -107,7 +107,7 @@ def _folded(layouts: TensorLayouts, call: relax.Call, var: relax.Var) -> Array |
 
 
 def _by_rule(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> Value | None:
-    """What the rule for ``expr`` makes of it, if there is one and it applies."""
+    """Return the result of the rule for ``expr``, if there is one and it applies."""
     if not isinstance(expr, relax.Call):
         return None
     rule = layouts.rules.get(operator_name(expr))

@@ -294,7 +294,7 @@ def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
 
 
 def _keeps_columns(value: Value, shape: Shape) -> bool:
-    """Whether a reshape to ``shape`` only splits or joins the rows of a matrix."""
+    """Return whether a reshape to ``shape`` only splits or joins the rows of a matrix."""
     if value.native is not None or value.view is not None or min(len(value.shape), len(shape)) < 2:
         return False
     return value.shape[-1] == shape[-1] and (value.matrix is not None or 2 in (len(value.shape), len(shape)))
@@ -357,14 +357,14 @@ class Blocked(TensorLayouts):
         return self.builder.emit_te(compute, image, size, primfunc_name_hint=name, primfunc_attrs=attrs)
 
     def _is_turned_next(self) -> bool:
-        """Whether what is being rebuilt transposes, or reshapes and is transposed then."""
+        """Return whether what is being rebuilt transposes, or reshapes and is transposed then."""
         call = None if self.current is None else self.made_by.get(self.current)
         if call is None or operator_name(call) != "relax.reshape":
             return call is not None and operator_name(call) == "relax.permute_dims"
         return any(operator_name(reader) == "relax.permute_dims" for reader in self.consumers.get(self.current, []))
 
     def _was_turned(self, plain: relax.Expr) -> bool:
-        """Whether ``plain`` was transposed, or transposed and reshaped."""
+        """Return whether ``plain`` was transposed, or transposed and reshaped."""
         for name in ("relax.reshape", "relax.permute_dims"):
             maker = self.builder.lookup_binding(plain) if isinstance(plain, relax.Var) else None
             if maker is not None and operator_name(maker) == name:

@@ -176,7 +176,7 @@ def stored(layouts: TensorLayouts, value: Value) -> tuple[Value, Array | None]:
 def readable(
     layouts: TensorLayouts, value: Value, weight: Array, groups: int, depthwise: bool
 ) -> tuple[Value, Array, Array | None, int]:
-    """What a convolution reads in place of an image.
+    """Return the image, weight and orders that a convolution reads in place of an image.
 
     Args:
         weight: (filters, channels / groups, …) in the order of the image's channels.
@@ -200,7 +200,7 @@ def places(channels: int, groups: int) -> Array:
 
 
 def in_order(array: Array, order: Array, axis: int) -> Array:
-    """What goes with the channels of an image along ``axis``, as they lie where channel c is at ``order[c]``."""
+    """Return an array that goes with an image's channels along ``axis`` as they lie: channel c is at ``order[c]``."""
     return np.take(array, np.argsort(order), axis)
 
 

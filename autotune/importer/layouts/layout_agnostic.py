@@ -101,7 +101,7 @@ def native_binary(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Val
 
 
 def _keeps_zeros(layouts: TensorLayouts, call: relax.Call) -> bool:
-    """Whether padded channels stay finite: constants are padded with ones, and one number divides 0 into 0.
+    """Return whether padded channels stay finite: constants are padded with ones, and one number divides 0 into 0.
 
     If that number is 0, there is nothing finite among the channels that exist either.
     """
@@ -295,7 +295,7 @@ class Convolution:
 
 
 def convolution_of(layouts: TensorLayouts, call: relax.Call, dtypes: Collection[str]) -> Convolution | None:
-    """What ``call`` convolves; None if its weight is not constant or of another type than ``dtypes``."""
+    """Return the convolution ``call``; None if its weight is not constant or of another type than ``dtypes``."""
     value, weight, attrs = layouts.value(call.args[0]), layouts.array(call.args[1]), call.attrs
     if value is None or weight is None or str(attrs.data_layout) != "NCHW" or str(weight.dtype) not in dtypes:
         return None

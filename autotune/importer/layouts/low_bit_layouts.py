@@ -30,7 +30,7 @@ def for_vectors(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
 
 
 def for_floats(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """What a target without kernels for packed weights computes: a product with the weight as float32."""
+    """Return the product with the weight as float32, for a target without kernels for packed weights."""
     return _rule(layouts, call, shape, _float_product)
 
 

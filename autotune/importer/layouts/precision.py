@@ -124,7 +124,7 @@ def _tensors(expr: relax.Expr) -> list[relax.Expr]:
 
 
 def _is_exact(expr: relax.Expr, exact: set[relax.Var], short: str) -> bool:
-    """Whether an fp32 tensor holds numbers of the type ``short``: one of ``exact``, or a constant of such numbers."""
+    """Return whether a tensor of fp32 holds numbers of type ``short``: one of ``exact``, or a constant of such."""
     if not isinstance(expr, GenericConst):
         return expr in exact
     array = np.asarray(expr.value.numpy())
@@ -132,7 +132,7 @@ def _is_exact(expr: relax.Expr, exact: set[relax.Var], short: str) -> bool:
 
 
 def _widens(expr: relax.Expr, short: str) -> bool:
-    """Whether ``expr`` casts a tensor of the type ``short`` to fp32."""
+    """Return whether ``expr`` casts a tensor of the type ``short`` to fp32."""
     return _name(expr) == "relax.astype" and _is_long(expr.ty) and str(expr.args[0].ty.dtype) == short
 
 
@@ -143,14 +143,14 @@ def _name(expr: relax.Expr) -> str:
 
 
 def _is_long(ty: relax.Type) -> bool:
-    """Whether all tensors of a type are fp32."""
+    """Return whether all tensors of a type are fp32."""
     if isinstance(ty, relax.TupleType):
         return all(_is_long(part) for part in ty.fields)
     return isinstance(ty, relax.TensorType) and str(ty.dtype) == LONG
 
 
 def _is_product(expr: relax.Expr) -> bool:
-    """Whether ``expr`` is a product whose type is left open: those of recurrent layers say that theirs is fp32."""
+    """Return whether ``expr`` is a product whose type is left open: those of recurrent layers say fp32."""
     if _name(expr) not in PRODUCTS or not _is_long(expr.ty) or not all(_is_long(arg.ty) for arg in expr.args):
         return False
     return expr.attrs.out_dtype is None

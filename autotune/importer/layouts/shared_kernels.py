@@ -34,7 +34,7 @@ MOST_NUMBERS = 16
 """Numbers that kernels may differ in to become one. Heuristic, not measured: a kernel reads each of them once."""
 
 FIRST = 1 << 20
-"""What the first number is replaced by where kernels are compared: the numbers stand for their places then."""
+"""Number that replaces the first one where kernels are compared: the numbers stand for their places then."""
 
 
 def share_kernels(module: IRModule, weights: Sequence[Array]) -> tuple[IRModule, list[Array]]:

@@ -132,7 +132,7 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
 
 
 def _is_fused(module: IRModule, value: relax.Expr) -> bool:
-    """Whether a kernel that reads what ``value`` makes may compute it itself."""
+    """Return whether a kernel that reads what ``value`` makes may compute it itself."""
     return operator_name(value) == "relax.call_tir" and _pattern(module, value) <= INJECTIVE_PATTERN
 
 
@@ -144,7 +144,7 @@ def _loads(kernel: tirx.PrimFunc) -> list[int]:
 
 
 def _rounds(binding: relax.VarBinding) -> bool:
-    """Whether a call casts floats to floats."""
+    """Return whether a call casts floats to floats."""
     kinds = [str(value.ty.dtype) for value in (*binding.value.args[1].fields, binding.var)]
     return binding.value.args[0].name_hint.startswith("cast") and all("float" in kind for kind in kinds)
 

@@ -105,7 +105,7 @@ def _is_of_bytes(read: relax.Var, written: relax.Var) -> bool:
 
 
 def _reads_elements(module: IRModule, kernel: _Kernel, param: relax.Var) -> bool:
-    """Whether a kernel reads ``param`` in one call, and each number of it about once."""
+    """Return whether a kernel reads ``param`` in one call, and each number of it about once."""
     calls = [b for b in kernel.bindings if any(var.same_as(param) for var in variables_read(b.value))]
     if len(calls) != 1:
         return False

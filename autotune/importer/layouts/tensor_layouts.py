@@ -283,7 +283,7 @@ class TensorLayouts(ABC):
         return self.kernels.get(expr, expr) if isinstance(expr, GlobalVar) else expr
 
     def is_native(self, expr: relax.Expr) -> bool:
-        """Whether ``expr`` is an image in the target's layout, or made of such."""
+        """Return whether ``expr`` is an image in the target's layout, or made of such."""
         value = self.value(expr)
         return value is not None and value.is_image
 

@@ -37,7 +37,7 @@ OPERATORS = ("LowBitMatMul", "LowBitGather")
 
 
 def has_packed(model: ModelProto) -> bool:
-    """Whether weights of ``model`` are quantised in blocks."""
+    """Return whether weights of ``model`` are quantised in blocks."""
     return any(_block_of(node) for node in model.graph.node)
 
 
@@ -82,7 +82,7 @@ class _Packed(Step):
             self.nodes.append(node)
 
     def _table(self, name: str) -> _Table | None:
-        """What a DequantizeLinear makes ``name`` of, if it is a constant matrix in blocks."""
+        """Return the constant matrix in blocks that a DequantizeLinear makes ``name`` of, if there is one."""
         node = self.makers.get(name)
         if node is None or not _block_of(node):
             return None
@@ -155,7 +155,7 @@ def join_products(model: ModelProto) -> None:
 
 
 def _is_split(node: NodeProto, readers: Mapping[str, NodeProto], scope: Scope) -> bool:
-    """Whether a product, perhaps with a bias, is reshaped, and has columns to be joined."""
+    """Return whether a product, perhaps with a bias, is reshaped, and has columns to be joined."""
     reader = readers.get(node.output[0])
     if reader is not None and reader.op_type == "Add" and any(name in scope.given for name in reader.input):
         reader = readers.get(reader.output[0])

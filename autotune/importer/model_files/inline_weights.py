@@ -79,7 +79,7 @@ def model_without_weights(path: Path) -> ModelProto | None:
 
 
 def _is_text(path: Path) -> bool:
-    """Whether protobuf can hold the path: file names are bytes, which need not be UTF-8."""
+    """Return whether protobuf can hold the path: file names are bytes, which need not be UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

@@ -81,7 +81,7 @@ def guessed_shapes(
 
 
 def _is_signal(value: ValueInfoProto, names: Sequence[str]) -> bool:
-    """Whether the last size counts samples: (batch, samples), or (batch, channels, samples) of at most two channels."""
+    """Return whether the last size counts samples: (batch, samples), or (batch, at most two channels, samples)."""
     tensor = value.type.tensor_type
     *front, last = tensor.shape.dim
     if is_known(last) or tensor.elem_type not in FLOATS or len(front) not in (1, 2):
@@ -122,7 +122,7 @@ def guessed_sets(values: Sequence[ValueInfoProto]) -> list[dict[str, tuple[int, 
 def _vary(
     values: Sequence[ValueInfoProto], short: dict[str, tuple[int, ...]], long: dict[str, tuple[int, ...]]
 ) -> bool:
-    """Whether some open sizes are lengths, and all others are batches."""
+    """Return whether some open sizes are lengths, and all others are batches."""
     pairs = [
         (short[value.name][axis], long[value.name][axis])
         for value in values

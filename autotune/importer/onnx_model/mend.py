@@ -169,7 +169,7 @@ def _reorder(nodes: Sequence[NodeProto], order: Iterable[int]) -> None:
 
 
 def outer_reads(node: NodeProto) -> set[str]:
-    """What ``node`` reads from the graph that it is in: its inputs, and what its bodies do not make themselves."""
+    """Return the values that ``node`` reads from its graph: its inputs, and those that its bodies do not make."""
     outer = set(node.input)
     for body in subgraphs(node):
         read = {value.name for value in body.output}.union(*map(outer_reads, body.node))

@@ -111,7 +111,7 @@ def _opened(shapes: Sequence[tuple[int, ...]], axis: int, names: Mapping[tuple[s
 
 
 def _followed(sizes: Sequence[int], symbols: Sequence[Mapping[str, int]]) -> tuple[int | str, Fraction | None]:
-    """What an output's size follows: itself, a symbol and how many times that, or nothing that is known."""
+    """Return what an output's size follows: itself, a symbol and how many times that, or nothing that is known."""
     if len(set(sizes)) == 1:
         return sizes[0], None
     candidates: dict[str, Fraction] = {}

@@ -166,7 +166,7 @@ class _Splitter:
         return self._of_part(chain[-1].output[0], number)
 
     def _of_part(self, name: str, number: int) -> str:
-        """What ``name`` is called in a part."""
+        """Return the name of ``name`` in a part."""
         if (name, number) not in self._parts:
             self._parts[name, number] = self._scope.names.new(f"{name}/{number}")
         return self._parts[name, number]
@@ -209,7 +209,7 @@ def _take(array: Array, axis: int, begin: int, end: int) -> Array:
 
 
 def _is_cuttable(node: NodeProto, scope: Scope) -> bool:
-    """Whether it is a convolution or a product of static shapes, by weights that are known."""
+    """Return whether it is a convolution or a product of static shapes, by weights that are known."""
     known = all(name in scope.shapes for name in (*filter(None, node.input), *node.output))
     if not known or len(node.input) < 2 or scope.array(node.input[1]) is None or node.output[0] not in scope.types:
         return False

@@ -1,4 +1,4 @@
-"""What is known of a graph's values before it runs: constants, types and shapes."""
+"""Facts that are known of a graph's values before it runs: constants, types and shapes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Scope:
             self._absent.add(node.output[0])
 
     def is_absent(self, name: str) -> bool:
-        """Whether an optional value is known to hold nothing; "" is one that is left out."""
+        """Return whether an optional value is known to hold nothing; "" is one that is left out."""
         return name in self._absent
 
     def note(self, value: onnx.ValueInfoProto) -> None:

@@ -184,7 +184,7 @@ class Cutter:
                 self._readers.setdefault(name, []).append(node)
 
     def is_static(self, node: NodeProto) -> bool:
-        """Whether the shapes of all that ``node`` reads and makes are known."""
+        """Return whether the shapes of all that ``node`` reads and makes are known."""
         outside = [name for name in outer_reads(node) if name in self._makers or name in self._interface]
         return all(name in self._scope.shapes for name in (*outside, *filter(None, node.output)))
 

@@ -27,7 +27,7 @@ NOTHING = (0,)
 
 
 def sequences_of(model: ModelProto) -> dict[str, int]:
-    """What ``take_apart`` noted in ``model``."""
+    """Return the notes of ``take_apart`` in ``model``."""
     return next((dict(json.loads(entry.value)) for entry in model.metadata_props if entry.key == SEQUENCES), {})
 
 

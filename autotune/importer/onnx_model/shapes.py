@@ -22,7 +22,7 @@ STANDARD_DOMAINS = ("", "ai.onnx")
 MICROSOFT = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""
 WRONG_OUTPUT = ("existing shape differ", "inferred and declared dimension")
-"""What ONNX's inference says where a declared shape is not the one that follows from the inputs."""
+"""Words of ONNX's inference where a declared shape is not the one that follows from the inputs."""
 
 BAD_VALUES = ("Integer overflow", "Invalid rank for", "Data for input")
 """Complaints of ONNX's inference about values that it computes: integers beyond their range, a column beside a row,
@@ -80,12 +80,12 @@ def dim_name(dim: TensorShapeProto.Dimension) -> str:
 
 
 def is_known(dim: TensorShapeProto.Dimension) -> bool:
-    """Whether a dimension has a size. Exporters write -1 for "any"; 0 is a size, that of an empty tensor."""
+    """Return whether a dimension has a size. Exporters write -1 for "any"; 0 is a size, that of an empty tensor."""
     return dim.HasField("dim_value") and dim.dim_value >= 0
 
 
 def is_fixed(tensor: onnx.TypeProto.Tensor) -> bool:
-    """Whether a tensor's shape is known, and every dimension of it."""
+    """Return whether a tensor's shape is known, and every dimension of it."""
     return tensor.HasField("shape") and all(is_known(dim) for dim in tensor.shape.dim)
 
 
@@ -96,7 +96,7 @@ def fixed_shape(value: ValueInfoProto) -> tuple[int, ...] | None:
 
 
 def is_large(tensor: TensorProto) -> bool:
-    """Whether an initialiser has more than ``SKELETON_ELEMENTS``."""
+    """Return whether an initialiser has more than ``SKELETON_ELEMENTS``."""
     return int(math.prod(tensor.dims)) > SKELETON_ELEMENTS
 
 
@@ -326,7 +326,7 @@ def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -
 
 
 def _window_fits(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a convolution's or pool's window lies within its padded data at least once; True if that is unknown."""
+    """Return whether a convolution's or pool's window fits into its padded data; True if that is unknown."""
     attributes = attributes_of(node)
     data = shapes.get(node.input[0], ())[2:]
     kernel = attributes.get("kernel_shape") or (shapes.get(node.input[1], ())[2:] if node.op_type == "Conv" else ())

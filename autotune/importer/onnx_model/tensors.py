@@ -33,7 +33,7 @@ APART_BYTES = 1 << 16
 checker and no shape inference ever meets one."""
 
 PLACE = ("location", "offset", "length")
-"""What is kept of a tensor apart; its location is a whole path."""
+"""Fields of a tensor that are kept apart; its location is a whole path."""
 
 
 _MAPPED: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionary()
@@ -214,7 +214,7 @@ def _inside(location: str, folder: Path, where: str) -> Path:
 
 
 def _check_size(tensor: TensorProto, expected: int, name: str) -> None:
-    """Whether the tensor's data fits its shape."""
+    """Return whether the tensor's data fits its shape."""
     count = math.prod(tensor.dims)
     if tensor.HasField("raw_data"):
         held, needed = len(tensor.raw_data), expected

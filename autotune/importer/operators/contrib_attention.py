@@ -122,7 +122,7 @@ def _heads(node: Node, name: str) -> int:
 
 
 def _scale(node: Node, size: int) -> float:
-    """What scores are multiplied by; ONNX Runtime takes 0 for unset."""
+    """Return the factor of the scores; ONNX Runtime takes 0 for unset."""
     return float(node.attr("scale", 0.0)) or size**-0.5
 
 

@@ -210,7 +210,7 @@ def _laid_out(node: Node, e: Emit, trips: int, running: str, stops: bool) -> tup
 
 
 def _nothing(node: Node, value: onnx.ValueInfoProto) -> NDArray[Any]:
-    """What a loop that never runs collects."""
+    """Return the collected values of a loop that never runs."""
     dims = fixed_shape(value)
     if dims is None or not value.type.tensor_type.elem_type:
         raise node.refused("it never runs, so its scan outputs have no shape")
@@ -224,7 +224,7 @@ def check_size(node: Node, trips: int, body: GraphProto) -> None:
 
 
 def _always(body: GraphProto) -> bool:
-    """Whether the body hands its condition on, or makes it a constant True."""
+    """Return whether the body hands its condition on, or makes it a constant True."""
     name, producers = body.output[0].name, {out: node for node in body.node for out in node.output}
     constants = {tensor.name: tensor for tensor in body.initializer}
     while name in producers and producers[name].op_type == "Identity":

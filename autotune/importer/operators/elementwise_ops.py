@@ -156,7 +156,7 @@ def power(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("IsInf")
 def is_infinite(node: Node, e: Emit) -> list[str] | None:
-    """Whether a value is infinite, of one sign or both."""
+    """Return whether a value is infinite, of one sign or both."""
     x = node.input(0)
     signs = [s for s, name in ((1, "detect_positive"), (-1, "detect_negative")) if node.attr(name, 1)]
     if not signs:

@@ -101,7 +101,7 @@ def quantize(node: Node, e: Emit) -> list[str] | None:
 
 
 def _has_converter(node: Node, integers: int) -> bool:
-    """Whether a quantiser is between fp32 and 8 or 16 bits, its scales one number or a vector."""
+    """Return whether a quantiser is between fp32 and 8 or 16 bits, its scales one number or a vector."""
     others = (node.type(1), node.type(0) if node.kind == "QuantizeLinear" else FLOAT)
     output = int(node.attr("output_dtype", 0))
     return (
@@ -159,7 +159,7 @@ def _along(bb: relax.BlockBuilder, expr: relax.Expr, data: relax.Expr, attrs: di
 
 
 def _is_all(expr: relax.Expr | None, value: float) -> bool:
-    """Whether a scale or zero point is known to be ``value`` everywhere; one that is left out is 0."""
+    """Return whether a scale or zero point is known to be ``value`` everywhere; one that is left out is 0."""
     if expr is None:
         return value == 0
     array = constant_of(expr)
@@ -220,7 +220,7 @@ def _requantised(node: Node, e: Emit, sums: str, scale: str) -> str:
 
 
 def _value(node: Node, e: Emit, index: int) -> str:
-    """What a quantised input stands for; its scale and zero point follow it."""
+    """Return the numbers that a quantised input stands for; its scale and zero point follow it."""
     scale, zero = e.reshape(node.input(index + 1)), node.input(index + 2)
     return e.op("DequantizeLinear", node.input(index), scale, *([e.reshape(zero)] if zero else []))
 

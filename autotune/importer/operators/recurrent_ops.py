@@ -89,13 +89,13 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
 
 
 def all_whole(node: Node) -> bool:
-    """Whether every sequence is known to have all steps."""
+    """Return whether every sequence is known to have all steps."""
     lengths = node.array(LENGTHS)
     return lengths is not None and bool((lengths == node.shape(0)[1 if node.attr("layout", 0) else 0]).all())
 
 
 def reads_cells(node: Node) -> bool:
-    """Whether anything reads the last cell state."""
+    """Return whether anything reads the last cell state."""
     return node.wants(2) and bool(reads(node.scope.graph)[node.proto.output[2]])
 
 
@@ -155,7 +155,7 @@ R of bytes, however wide. Heuristic, not measured."""
 
 
 def in_one_kernel(node: Node) -> bool:
-    """Whether ``sequences`` takes it, without its lengths. Large weights are folded once the model has them again."""
+    """Return whether ``sequences`` takes it, without lengths. Large weights are folded once the model has them."""
     if node.kind == "RNN" or (node.kind == "GRU" and not node.attr("linear_before_reset", 0)):
         return False
     usual = not any(node.attr(name) for name in ("activations", "clip", "input_forget", "layout"))
@@ -184,7 +184,7 @@ def laid_out(model: ModelProto) -> int:
 
 
 def directions(node: Node, e: Emit) -> list[Direction]:
-    """What every direction computes with, the product with W included."""
+    """Return the operands of every direction, the product with W included."""
     hidden = int(node.attr("hidden_size", node.shape(2)[-1]))
     data = node.input(0)
     shape = node.shape(0)

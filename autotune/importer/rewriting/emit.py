@@ -1,4 +1,4 @@
-"""What a rewrite sees of the node it replaces, and how it writes the nodes that take its place."""
+"""The node that a rewrite replaces, as it sees it, and the writer of the nodes that take its place."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Node:
         return str(self.proto.input[index]) if index < len(self.proto.input) else ""
 
     def wants(self, index: int) -> bool:
-        """Whether output ``index`` is asked for."""
+        """Return whether output ``index`` is asked for."""
         return index < len(self.proto.output) and bool(self.proto.output[index])
 
     def array(self, index: int) -> Array | None:

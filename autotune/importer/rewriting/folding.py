@@ -1,4 +1,4 @@
-"""What does not depend on the inputs is computed at import, by ONNX's reference implementation.
+"""Values that do not depend on the inputs are computed at import, by ONNX's reference implementation.
 
 Shapes count as known once they are inferred, so the chains of Shape, Gather and Concat that exporters write, and the
 bodies of ONNX's functions, end as constants.

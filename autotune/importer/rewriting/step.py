@@ -46,7 +46,7 @@ class Step(Emit):
         raise NotImplementedError
 
     def is_constant(self, name: str) -> bool:
-        """Whether a value does not depend on the model's inputs."""
+        """Return whether a value does not depend on the model's inputs."""
         return name in self._constant
 
     def only_reader(self, name: str) -> NodeProto | None:

@@ -101,7 +101,7 @@ class FleetMeasurer(AbstractContextManager["FleetMeasurer"]):
 
     @property
     def target(self) -> Target:
-        """What the machines measure for."""
+        """The target that the machines measure for."""
         return self._members[0].machine.target
 
     def roofline(self) -> Roofline:
@@ -189,7 +189,7 @@ class FleetMeasurer(AbstractContextManager["FleetMeasurer"]):
             return Answer((failed,) * len(share), member.compile_s, member.measure_s)
 
     def _measured(self, method: str, content: Any, first: Member | None = None) -> list[Measurement]:
-        """What one machine measured."""
+        """Return the measurements of one machine."""
         began, before = time.perf_counter(), self._spent()
         answer, member = self._call(method, content, self.cold_bytes, first=first)
         self._taken(member, answer)

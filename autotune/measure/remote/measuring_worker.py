@@ -31,11 +31,11 @@ class RemoteMachine(Protocol):
 
     @property
     def target(self) -> Target:
-        """What it measures for."""
+        """The target that it measures for."""
         ...
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """What that method of the machine's ``MeasuringWorker`` returns; blocks.
+        """Return the result of that method of the machine's ``MeasuringWorker``; blocks.
 
         Raises:
             MachineLost: if the machine died, cannot be reached, or can measure no more.

@@ -1,4 +1,4 @@
-"""What an RPC device is: its host name, its CPU, its memory, read from its own kernel's files; and its roofline."""
+"""An RPC device: its host name, CPU and memory, read from its own kernel's files; and its roofline."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def roofline_of(address: Address, host: RemoteHost) -> Roofline:
 
 
 def _probed(address: Address, job: Look | MeasureDevice) -> Any:
-    """What a ``ProbeHandler`` finds in a process of its own."""
+    """Return the answer of a ``ProbeHandler`` in a process of its own."""
     answer = run_alone(HANDLER, address, job)
     if isinstance(answer, Lost):
         raise MeasureError(f"device {address} could not be read: {answer.message}; restart its rpc_server")
@@ -102,7 +102,7 @@ def _probed(address: Address, job: Look | MeasureDevice) -> Any:
 
 
 def described(read: Reader, threads: int | None, isa: str | None, architecture: str = "") -> RemoteHost:
-    """What a device's files say of it.
+    """Return the description of a device by its files.
 
     Args:
         architecture: as its LLVM names it; empty for this machine's.
@@ -142,7 +142,7 @@ def _roofline(session: DeviceSession, host: RemoteHost, folder: Path) -> Rooflin
 
 
 def _linker(architecture: str) -> Callable[..., None]:
-    """What links libraries for a device, as TVM calls it."""
+    """Return a function that links libraries for a device, as TVM calls it."""
 
     def link(library: str, objects: Sequence[str], options: Sequence[str] | None = None, **_: object) -> None:
         compile_with(["-shared", "-fPIC", "-o", library, *objects, *(options or ())], architecture)

@@ -138,7 +138,7 @@ def request(address: Address) -> rpc.RPCSession:
 
 
 def _architecture(session: rpc.RPCSession) -> str:
-    """What LLVM on the device says of it; empty where only TVM's runtime is there."""
+    """Return the device's architecture as its LLVM names it; empty where only TVM's runtime is there."""
     try:
         return str(session.get_function("target.llvm_get_system_triple")()).partition("-")[0]
     except (RuntimeError, AttributeError, ValueError):
@@ -270,7 +270,7 @@ class DeviceSession:
         del self._functions, self._session
 
     def last_note(self, note: str) -> str:
-        """What the process of a lost session left in its note on this device: a signal's number, or ``memory``."""
+        """Return the note that the process of a lost session left on this device: a signal's number, or ``memory``."""
         text = self.read(note) or b""
         self.call("tune_remove", self._text(note))
         return text.decode(errors="replace")

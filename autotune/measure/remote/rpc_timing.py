@@ -264,7 +264,7 @@ class RemoteHandler(CpuHandler):
 
 
 def died(note: str, limit_s: float, cause: str) -> Timed:
-    """What a session's death means for the candidate that it was running.
+    """Return the result that a session's death means for the candidate that it was running.
 
     Args:
         note: what ``DeviceSession.last_note`` found.

@@ -380,7 +380,7 @@ def _independent(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 
 def agree(outputs: Array, wanted: Array) -> bool:
-    """Whether two outputs have one shape and type and close values; integers are equal."""
+    """Return whether two outputs have one shape and type and close values; integers are equal."""
     if outputs.shape != wanted.shape or outputs.dtype != wanted.dtype:
         return False
     if is_short_float(wanted.dtype):  # NumPy cannot compare them

@@ -94,7 +94,7 @@ class Routes:
         return KERNELS if len(route.times[KERNELS]) <= len(route.times[REFERENCE]) else REFERENCE
 
     def claim(self, route: Route) -> bool:
-        """Whether the caller is the one that compares the engines' answers; only the first is."""
+        """Return whether the caller is the one that compares the engines' answers; only the first is."""
         with self._lock:
             first, route.is_claimed = not route.is_claimed, True
             return first

@@ -138,7 +138,7 @@ class AutoPrecision:
         return PartJob(self._path, replace(own_options, elsewhere=elsewhere), self._target)
 
     def _judge(self, model: onnx.ModelProto, feeds: Sequence[Arrays]) -> OutputErrors:
-        """What measures errors, and with it the bound."""
+        """Return the judge that measures errors, and note the bound."""
         judge = OutputErrors(model, feeds)
         self._samples = len(feeds)
         if self._options.accuracy is not None:

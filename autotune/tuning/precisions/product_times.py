@@ -1,4 +1,4 @@
-"""What every product takes in fp32 and in bf16: by the kernels that two artifacts of one model run it in."""
+"""Times of every product in fp32 and in bf16: by the kernels that two artifacts of one model run it in."""
 
 from __future__ import annotations
 

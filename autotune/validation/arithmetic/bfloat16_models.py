@@ -25,7 +25,7 @@ TYPES = ("to", "dtype", "output_dtype")
 
 
 def has_bfloat16(model: onnx.ModelProto) -> bool:
-    """Whether ``model``, whose shapes are inferred, has tensors of bfloat16."""
+    """Return whether ``model``, whose shapes are inferred, has tensors of bfloat16."""
     graph = model.graph
     values = (value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output))
     return SHORT in values or any(tensor.data_type == SHORT for tensor in graph.initializer)

@@ -27,7 +27,7 @@ MOST_BYTES = 64 << 20
 
 
 def edge_feeds(feed: Arrays) -> Iterator[tuple[str, Arrays]]:
-    """What is changed, in words, and the changed inputs; nothing for a model without inputs of floats."""
+    """Yield each change in words and the changed inputs; nothing for a model without inputs of floats."""
     names = [name for name, array in feed.items() if 0 < array.nbytes <= MOST_BYTES and _is_float(array)]
     for words, number in (("NaN", np.nan), ("infinity", np.inf)):
         if names:

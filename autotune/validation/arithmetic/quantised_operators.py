@@ -39,7 +39,7 @@ class _Speller:
         return output
 
     def real(self, first: int, axis: int = 1) -> str:
-        """What the value at input ``first`` stands for; its scale and zero point are the two inputs behind it."""
+        """Return the number that input ``first`` stands for; its scale and zero point are the two inputs behind it."""
         value = self.node.input[first]
         return self.op("DequantizeLinear", list(self.node.input[first : first + 3]), value, axis=axis)
 

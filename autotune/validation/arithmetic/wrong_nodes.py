@@ -105,7 +105,7 @@ class NumbersCheck(AbstractContextManager["NumbersCheck"]):
 
 
 def _values(model: ModelProto, seed: int) -> Arrays:
-    """What the reference makes of random inputs: every value of known shape that nodes make, and the inputs."""
+    """Return the reference's values for random inputs: all of known shape that nodes make, and the inputs."""
     watched, scope = ModelProto(), Scope(model)
     watched.CopyFrom(model)
     declared = {value.name: value for value in model.graph.value_info}

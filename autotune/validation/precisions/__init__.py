@@ -1,1 +1,1 @@
-"""What a precision costs: errors of a model's outputs on given inputs."""
+"""The cost of a precision: errors of a model's outputs on given inputs."""

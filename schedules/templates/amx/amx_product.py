@@ -50,12 +50,12 @@ Array = NDArray[np.generic]
 
 
 def has_amx(form: DotForm | None, target: Target) -> bool:
-    """Whether ``target`` multiplies numbers of ``form`` in tiles."""
+    """Return whether ``target`` multiplies numbers of ``form`` in tiles."""
     return form is not None and form.name in FEATURES and features_of(target) >= FEATURES[form.name]
 
 
 def chosen(config: Config) -> bool:
-    """Whether ``config`` computes a product in tiles."""
+    """Return whether ``config`` computes a product in tiles."""
     return dict(config.items).get("algorithm") == ALGORITHM
 
 

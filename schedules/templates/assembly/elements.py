@@ -95,7 +95,7 @@ BITS = {tirx.BitwiseAnd: "vpandd", tirx.BitwiseOr: "vpord"}
 ROUNDED = {"tirx.floor": 9, "tirx.nearbyint": 8, "prim.ceil": 10, "tirx.trunc": 11}
 """Rounding → its number in vrndscaleps, exceptions suppressed."""
 NEAREST = nearest(tirx.const(0, "float32"))
-"""What ``vector_math`` makes of a rounding."""
+"""The function that ``vector_math`` makes of a rounding."""
 SPECIAL = {
     "halves": ("vcvtneps2bf16 ymm{target}, {source}",),
     "whole": ("vpmovzxwd v{target}, {half}", "vpslld v{target}, v{target}, 16"),

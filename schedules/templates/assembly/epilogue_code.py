@@ -1,4 +1,4 @@
-"""What follows a product, element by element, and the result: instructions on the sums of a tile."""
+"""Epilogues of products, element by element, and their results: instructions on the sums of a tile."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MOST_TEXT = 100_000
 
 @lru_cache(maxsize=KEPT_PROGRAMS)
 def read_epilogue(func: tirx.PrimFunc, anchor: str, epilogue: tuple[str, ...]) -> Elements:
-    """What the last block of ``func`` writes, as a program on the anchor's element.
+    """Return the value that the last block of ``func`` writes, as a program on the anchor's element.
 
     Args:
         anchor: name of the product's block; empty where there is none.
@@ -139,7 +139,7 @@ def _point(code: AssemblyText, pointer: str, tensor: int, size: int) -> None:
 
 
 class Epilogue:
-    """What follows an anchor of channel blocks (n, o, h, w, b) or of columns (m, n), and its result.
+    """The operations behind an anchor of channel blocks (n, o, h, w, b) or of columns (m, n), and its result.
 
     It finds the closure in r11, the number of the first block in r13, and in r14 the place of the first element in the
     result, in bytes as if numbers had 4. It needs rdi and ``POINTERS``. Places of other elements are given likewise.

@@ -125,7 +125,7 @@ def _move(code: AssemblyText, count: int, copied: bool) -> None:
 
 
 def border_of(func: tirx.PrimFunc) -> int:
-    """What the padding of a convolution holds, as 4 bytes.
+    """Return the content of a convolution's padding, as 4 bytes.
 
     Raises:
         OutOfScope: if that is no number that is known.

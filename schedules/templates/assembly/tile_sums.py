@@ -70,7 +70,7 @@ class Prefetch:
 
 @dataclass(frozen=True)
 class TileSums:
-    """What a tile sums, and where it lies.
+    """The sums of a tile and the places of their operands.
 
     Attributes:
         numbers: bytes from rdi to each number.
@@ -182,7 +182,7 @@ def _nest(code: AssemblyText, tile: TileSums, loops: Sequence[SumLoop], at: int,
 
 
 def _is_written_out(tile: TileSums, loops: Sequence[SumLoop]) -> bool:
-    """Whether the turns of these loops stand one behind the other; those that ``unroll`` says always do."""
+    """Return whether the turns of these loops stand one behind the other; those that ``unroll`` says always do."""
     products = math.prod(loop.trips for loop in loops) * len(tile.numbers) * len(tile.panels)
     return len(loops) <= 1 or products <= WRITTEN_OUT
 

@@ -93,7 +93,7 @@ def _load_new(keys, values, new, row, first, count):  # type: ignore[no-untyped-
 
 @T.inline
 def _masked(hidden, mask, b, line, column, count, length):  # type: ignore[no-untyped-def]
-    """What is added to the scores, from the mask."""
+    """Add the mask to the scores."""
     for r in range(hidden.shape[0]):
         for c in T.vectorized(BLOCK):
             hidden[r, c] = T.float32(LEAST)
@@ -108,7 +108,7 @@ def _masked(hidden, mask, b, line, column, count, length):  # type: ignore[no-un
 
 @T.inline
 def _causal(hidden, line, ahead, count, length, window):  # type: ignore[no-untyped-def]
-    """What is added to the scores: a query sees itself and ``window`` − 1 positions before it, or all of them.
+    """Hide later positions in the scores: a query sees itself and ``window`` − 1 positions before it, or all of them.
 
     Query 0 of the call is ``ahead`` positions behind the block's first.
     """

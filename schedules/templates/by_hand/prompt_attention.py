@@ -75,7 +75,7 @@ def _clear(keys, values, count):  # type: ignore[no-untyped-def]
 
 @T.inline
 def _masked(score, mask, b, line, column, count, length):  # type: ignore[no-untyped-def]
-    """What is added to the scores, from the mask."""
+    """Add the mask to the scores."""
     for c in range(BLOCK):
         for u in T.vectorized(score.shape[1]):
             score[c, u] = T.float32(LEAST)
@@ -91,7 +91,7 @@ def _masked(score, mask, b, line, column, count, length):  # type: ignore[no-unt
 
 @T.inline
 def _causal(score, place, ahead, count, window):  # type: ignore[no-untyped-def]
-    """What is added to the scores: a query sees itself and ``window`` − 1 positions before it, or all of them.
+    """Hide later positions in the scores: a query sees itself and ``window`` − 1 positions before it, or all of them.
 
     Query 0 of the call is ``ahead`` positions behind the block's first.
     """

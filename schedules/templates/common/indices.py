@@ -99,5 +99,5 @@ def _quotient(node: tirx.FloorDiv, terms: Terms, constant: int) -> tirx.Expr:
 
 
 def _divides(value: tirx.Expr) -> bool:
-    """Whether there is a quotient or a remainder in ``value``."""
+    """Return whether there is a quotient or a remainder in ``value``."""
     return any(nodes_below(value, kind) for kind in (tirx.FloorDiv, tirx.FloorMod))

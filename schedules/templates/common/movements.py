@@ -110,7 +110,7 @@ def from_blocks(x: te.Tensor, channels: int) -> te.Tensor:
 
 
 def blocks_to(func: tirx.PrimFunc) -> bool | None:
-    """Whether ``func`` does nothing but ``to_blocks`` (True) or ``from_blocks`` (False); None if neither."""
+    """Return whether ``func`` does nothing but ``to_blocks`` (True) or ``from_blocks`` (False); None if neither."""
     blocks = blocks_in_order(func)
     mark = str(blocks[0].annotations.get("tune.anchor", "")) if len(blocks) == 1 else ""
     return mark == BLOCK if mark in (BLOCK, UNBLOCK) else None

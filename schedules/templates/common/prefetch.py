@@ -44,7 +44,7 @@ INTO_L1, INTO_L2 = 3, 2
 
 @dataclass(frozen=True)
 class Panel:
-    """What is read by one pass over its tiles.
+    """The weights that one pass over its tiles reads.
 
     Attributes:
         vectors: of ``lanes`` elements that the panel has.

@@ -76,7 +76,7 @@ def tile_registers(vectors: NDArray[Any], numbers: NDArray[Any], target: Target)
 
 
 def few_registers(vectors: NDArray[Any], numbers: NDArray[Any], target: Target) -> NDArray[Any]:
-    """Whether a tile of a matrix product leaves its operands enough registers."""
+    """Return whether a tile of a matrix product leaves its operands enough registers."""
     sums = vectors * numbers
     fits: NDArray[Any] = sums <= target.vector_registers - SPARE_REGISTERS
     if target.lane_operands:

@@ -40,7 +40,7 @@ measured."""
 
 @dataclass(frozen=True)
 class Rows(Anchor):
-    """What the rewrite needs beyond the last block's extents.
+    """The facts that the rewrite needs beyond the last block's extents.
 
     Attributes:
         across: whether the reduced axis is the contiguous one.
@@ -79,7 +79,7 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
 
 
 def reduces(block: s_tir.SBlock) -> bool:
-    """Whether ``block`` has a reduction axis."""
+    """Return whether ``block`` has a reduction axis."""
     return bool(extents(block, REDUCE))
 
 
@@ -126,7 +126,7 @@ def _analyse(blocks: Sequence[s_tir.SBlock], shapes: tuple[tuple[int, ...], ...]
 
 
 def _direction(block: s_tir.SBlock) -> tuple[bool, int] | None:
-    """Whether ``block`` reduces across its contiguous axis, and that axis's extent; None if it does neither."""
+    """Return whether ``block`` reduces across its contiguous axis, and that axis's extent; None if it does neither."""
     if not isinstance(block.body, tirx.BufferStore) or not isinstance(block.init, tirx.BufferStore):
         return None
     reduced = [axis for axis in block.iter_vars if axis.iter_type == REDUCE]
@@ -177,7 +177,7 @@ def _counted_axes(last: s_tir.SBlock, reducers: Sequence[s_tir.SBlock]) -> set[i
 
 
 def _can_split(block: s_tir.SBlock) -> bool:
-    """Whether ``block`` reduces over one axis by ``s = s + f`` or another of ``COMBINATIONS``."""
+    """Return whether ``block`` reduces over one axis by ``s = s + f`` or another of ``COMBINATIONS``."""
     value = block.body.value if isinstance(block.body, tirx.BufferStore) else None
     if len(extents(block, REDUCE)) != 1 or not isinstance(value, COMBINATIONS) or block.init is None:
         return False

@@ -1,4 +1,4 @@
-"""What the templates of TVM's own design spaces share: any function that reduces, tried before it is claimed.
+"""Common code of the templates of TVM's own design spaces: any function that reduces, tried before it is claimed.
 
 MetaSchedule's rules write *sketches*, lists of schedule steps in which some numbers are drawn (``sketches.py``). Those
 numbers are the knobs, and applying a config is replaying its sketch with its own numbers. A knob that the chosen sketch
@@ -47,11 +47,11 @@ class SketchTemplate(OneAlgorithm[Program]):
 
     @abstractmethod
     def expand(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
-        """What sketches of ``func`` are applied to: as ``TemplateSet.expand``."""
+        """Return the function that sketches of ``func`` are applied to: as ``TemplateSet.expand``."""
 
     @abstractmethod
     def draw(self, func: tirx.PrimFunc, target: Target) -> Design:
-        """What the rules for this kind of target write for ``func``: the same in every process."""
+        """Return the design that the rules for this kind of target write for ``func``: the same in every process."""
 
     def match(self, func: tirx.PrimFunc) -> Program | None:
         """``func`` around its last block, if any block reduces, the rules draw a number and the first guess applies."""
@@ -79,7 +79,7 @@ def _design(template: SketchTemplate, func: tvm_ffi.StructuralKey, target: Targe
 
 @lru_cache(maxsize=256)
 def _applies(template: SketchTemplate, func: tvm_ffi.StructuralKey, target: Target) -> bool:
-    """Whether the rules fit, draw a number, and the first guess applies."""
+    """Return whether the rules fit, draw a number, and the first guess applies."""
     try:
         design = _design(template, func, target)
         if not design.usable or not any(design.samples):

@@ -56,7 +56,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Design:
-    """What TVM's rules say of one function on one target.
+    """The design space that TVM's rules write for one function on one target.
 
     Attributes:
         traces: the sketches.
@@ -127,7 +127,7 @@ def drawn(
     lanes: int,
     unroll: int,
 ) -> Design:
-    """What ``rules`` write for ``func`` on ``native``; see ``_samples`` for the numbers."""
+    """Return the design that ``rules`` write for ``func`` on ``native``; see ``_samples`` for the numbers."""
     module = tvm.IRModule({"main": func})
     generator = meta_schedule.space_generator.PostOrderApply(None, rules, finishes, {})
     ffi.TuneContextInitialize(ffi.TuneContext(module, native, generator, None, "main", 1, SEED, _log))
@@ -138,7 +138,7 @@ def drawn(
 
 
 def _writes_all(design: Design, sketch: int, func: tirx.PrimFunc) -> bool:
-    """Whether a sketch with its guesses computes all of the result; True where the guesses do not fit."""
+    """Return whether a sketch with its guesses computes all of the result; True where the guesses do not fit."""
     sch = s_tir.Schedule(func)
     try:
         design.replay(sch, sketch, {})

@@ -1,4 +1,4 @@
-"""What TVM's schedule steps do without complaint although the program is another one afterwards."""
+"""Checks of TVM's schedule steps that change a program's meaning without complaint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What templates share: finding the block they are about, and the schedule steps that recur."""
+"""Common code of templates: finding the block they are about, and the schedule steps that recur."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Anchor:
 
     @property
     def form(self) -> DotForm | None:
-        """What its products multiply, None for float32; then there is one more reduction axis, the innermost."""
+        """Types that its products multiply, None for float32; then there is one more reduction axis, the innermost."""
         return FORMS.get(self.geometry.get("dot", ""))
 
     @property

@@ -50,7 +50,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Pooling:
-    """What a pooling computes.
+    """The function of a pooling.
 
     Attributes:
         kind: ``max`` or ``avg``.
@@ -174,6 +174,6 @@ def group_span(per_group: int, groups: int, lanes: int) -> int:
 
 
 def touches(o: tirx.Expr, index: tirx.Expr, per_group: int, groups: int, lanes: int) -> tirx.Expr:
-    """Whether output block ``o`` has a channel of the group at position ``index`` among those it may overlap."""
+    """Return whether output block ``o`` has a channel of the group at position ``index`` among those it may overlap."""
     group = tirx.min(o * lanes // per_group, groups - group_span(per_group, groups, lanes)) + index
     return tirx.all(group * per_group < (o + 1) * lanes, (group + 1) * per_group > o * lanes)

@@ -1,4 +1,4 @@
-"""What a function runs as before any tuning: every block parallel over its outer axes, vectors over its inner one.
+"""The untuned form of a function: every block parallel over its outer axes, vectors over its inner one.
 
 No tile, no fusion of stages, no knob. It is the untuned build, and the reference against which every candidate's
 numbers are checked, so it takes the fewest and safest steps that make it fast enough to run once.

@@ -369,7 +369,7 @@ def _ragged(width: int) -> tuple[int, ...]:
 
 
 def _divisors_of_any(sizes: Iterable[int], most: int) -> tuple[int, ...]:
-    """What divides any of ``sizes``, up to ``most``."""
+    """Return the divisors of any of ``sizes``, up to ``most``."""
     return tuple(sorted({divisor for size in sizes for divisor in divisors(size, most)}))
 
 
@@ -382,7 +382,7 @@ def _amx_applies(anchor: Anchor, target: Target) -> bool:
 
 
 def _border(func: tirx.PrimFunc) -> int:
-    """What the padding of a convolution of integers holds."""
+    """Return the content of the padding of a convolution of integers."""
     pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
     chosen = next(call for call in nodes_below(pad.body, Call) if str(call.op.name).endswith("if_then_else"))
     return int(chosen.args[2].value)

@@ -1,4 +1,4 @@
-"""What can be computed from a convolution's config without measuring: features for cost models, and first guesses."""
+"""Facts computed from a convolution's config without measuring: features for cost models, and first guesses."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def first_guesses(space: Space, threads: int, pixels: int) -> tuple[tuple[Config
 
 
 def _terms(columns: Columns, derived: Columns, threads: int, pixels: int) -> Columns:
-    """What makes a first guess bad, as ``ranked`` wants it. The weights are heuristics, not measured."""
+    """Return the terms that make a first guess bad, for ``ranked``. The weights are heuristics, not measured."""
     tile = derived["accumulators"]
     amx = columns["algorithm"] == ALGORITHM
     return {

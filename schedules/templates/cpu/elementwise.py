@@ -110,7 +110,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
 
 def _grows(sch: s_tir.Schedule, name: str) -> bool:
-    """Whether a stage makes a reader too large: what is read twice doubles, and code generation sees every copy."""
+    """Return whether a stage makes a reader too large: what is read twice doubles; code generation sees each copy."""
     blocks = blocks_in_order(sch.mod["main"])
     stage = next(block for block in blocks if block.name_hint == name)
     access = f"{stage.writes[0].source.name}["

@@ -50,7 +50,7 @@ class GenericTemplate(SketchTemplate):
         return vector_math(func)
 
     def draw(self, func: tirx.PrimFunc, target: Target) -> Design:
-        """What MetaSchedule's rules for a CPU write for ``func``."""
+        """Return the design that MetaSchedule's rules for a CPU write for ``func``."""
         lanes = target.lanes()
         native = tvm.target.Target({"kind": "llvm", "num-cores": target.threads})
         # Unrolled exponentials compile for seconds.

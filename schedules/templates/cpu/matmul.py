@@ -214,7 +214,7 @@ def _chunks(rows: int, depth: int) -> tuple[int, ...]:
 
 
 def _amx_applies(anchor: Anchor, target: Target) -> bool:
-    """Whether sums have whole tiles of terms, and columns whole tiles."""
+    """Return whether sums have whole tiles of terms, and columns whole tiles."""
     form = anchor.form
     if form is None or not has_amx(form, target) or anchor.weight < 0 or anchor.data < 0:
         return False

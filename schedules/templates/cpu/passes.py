@@ -180,7 +180,7 @@ def booleans_loaded(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMo
 
 
 def _is_compared(cast: tirx.Cast) -> bool:
-    """Whether ``cast`` makes a load of truth values a comparison."""
+    """Return whether ``cast`` makes a load of truth values a comparison."""
     return isinstance(cast.value, TensorLoad) and str(cast.ty) == str(cast.value.ty)
 
 

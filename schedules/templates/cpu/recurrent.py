@@ -478,4 +478,4 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
 
 
 MAKERS = {"lstm": lstm_steps, "gru": gru_steps}
-"""What a kernel's attribute begins with → what makes it."""
+"""Beginning of a kernel's attribute → function that makes the kernel."""

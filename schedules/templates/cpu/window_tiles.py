@@ -29,7 +29,7 @@ def window_knobs(anchor: Anchor, most: int, threads: int) -> tuple[Knob, ...]:
 
 
 def whole_parts(columns: Columns, anchor: Anchor) -> NDArray[np.bool_]:
-    """Whether parts of rows have whole tiles. Jobs that pad their own rows take whole rows."""
+    """Return whether parts of rows have whole tiles. Jobs that pad their own rows take whole rows."""
     parts = columns.get("parts", np.ones(len(columns["tw"])))
     whole: NDArray[np.bool_] = (parts == 1) | (
         (anchor.spatial[3] % (parts * columns["tw"]) == 0) & (columns["pad"] == 0)
@@ -44,7 +44,7 @@ def window_balance(columns: Columns, anchor: Anchor, target: Target) -> NDArray[
 
 
 def window_terms(columns: Columns, derived: Columns, threads: int) -> Columns:
-    """What makes a first guess bad, as ``ranked`` wants it. The weights are heuristics, not measured."""
+    """Return the terms that make a first guess bad, for ``ranked``. The weights are heuristics, not measured."""
     return {
         "tile": np.abs(columns["tw"] - GOOD_TILE),
         "rows": np.abs(columns["rows"] - GOOD_ROWS),

@@ -1,4 +1,4 @@
-"""What a function runs as on a GPU before any tuning: one thread per output element, nothing shared, no knob.
+"""The untuned form of a function on a GPU: one thread per output element, nothing shared, no knob.
 
     every stage that is left after inlining:   for i, j, k: …   →   blockIdx.x, threadIdx.x = i·j   for k: …
 

@@ -1,4 +1,4 @@
-"""What the importer emits for a GPU: every product is one GEMM between two gathers and a scatter.
+"""Kernels that the importer emits for a GPU: every product is one GEMM between two gathers and a scatter.
 
 Notation: g groups or batch, m rows, n columns, k depth; images are channels-last, (b, h, w, c).
 
@@ -171,7 +171,7 @@ def pool2d(data: te.Tensor, pooling: Pooling) -> te.Tensor:
 
 
 def has_bytes(dtype: str) -> bool:
-    """Whether ``dtype`` is an integer of 8 bits."""
+    """Return whether ``dtype`` is an integer of 8 bits."""
     return str(dtype) in ("int8", "uint8")
 
 

@@ -172,7 +172,7 @@ class CudaGemmTemplate(OneAlgorithm[Anchor]):
 
 
 def stores_once(func: tirx.PrimFunc, anchor: Anchor) -> bool:
-    """Whether what follows the product has one element per element of it, so that a tile's end can go with the tile."""
+    """Return whether the product's epilogue has one element per element of it, so that it can go with a tile's end."""
     last = blocks_in_order(func)[-1]
     return last.name_hint != anchor.block and math.prod(anchor.spatial) == math.prod(
         int(axis.dom.extent) for axis in last.iter_vars
@@ -326,6 +326,6 @@ def _sides(size: int, offered: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def has_warp(anchor: Anchor) -> bool:
-    """Whether some tile of the result has an element for every thread of a warp."""
+    """Return whether some tile of the result has an element for every thread of a warp."""
     few, many = sorted(anchor.spatial[1:])
     return few > 1 or many > WARP // 2

@@ -109,7 +109,7 @@ class _Thread:
         return i * self.threads + self.number
 
     def has(self, i: int) -> tirx.Expr:
-        """Whether there is an ``i``-th one."""
+        """Return whether there is an ``i``-th one."""
         return self.item(i) < self.tile.rows * self.tile.units
 
     def b(self, i: int) -> tirx.Expr:

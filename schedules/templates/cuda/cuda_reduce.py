@@ -116,7 +116,7 @@ class CudaReduceTemplate(OneAlgorithm[Anchor]):
 
 
 def _has_end(blocks: Sequence[s_tir.SBlock], number: int) -> bool:
-    """Whether a kernel can end with the stage ``number``: several sums at once need a stage that reads them one by one.
+    """Return whether a kernel can end with the stage ``number``: several sums at once need a stage that reads each.
 
     A stage that makes two results cannot be copied from registers to memory by a schedule.
     """

@@ -1,4 +1,4 @@
-"""What GPU templates share: inlining, thread bindings, and the limits of a launch."""
+"""Common code of GPU templates: inlining, thread bindings, and the limits of a launch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNROLL_STEPS = 512
 
 
 def derived(numbers: Callable[[Columns], Mapping[str, NDArray[np.float64]]]) -> Derive:
-    """What a cost model sees of a config beside its knobs: the logarithms of ``numbers``."""
+    """Return a cost model's features of a config besides its knobs: the logarithms of ``numbers``."""
 
     def derive(columns: Columns) -> Mapping[str, NDArray[np.float64]]:
         return {name: np.log2(np.maximum(value, 1e-6)) for name, value in numbers(columns).items()}

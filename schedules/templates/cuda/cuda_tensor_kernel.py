@@ -332,7 +332,7 @@ class _Kernel:
         return self._loops((count,), one)
 
     def _inside(self, gather: Gather, at: tuple[Index, ...], shape: tuple[int, int]) -> list[tirx.Expr]:
-        """Whether an element lies inside, as conditions; steps may go past the depth, tiles past rows and columns."""
+        """Return conditions that an element lies inside; steps may go past the depth, tiles past rows and columns."""
         is_rows = gather is self._parts.rows
         k_axis = 1 if is_rows else 0
         whole = self._tile.k * self._steps * self._tile.split

@@ -50,7 +50,7 @@ from schedules.templates.instructions.llvm_target import cpu_features, features_
 
 @dataclass(frozen=True)
 class DotForm:
-    """What a dot product multiplies.
+    """The types that a dot product multiplies.
 
     Attributes:
         data, weight, sum: types of the numbers, the weights and the sums.
@@ -227,7 +227,7 @@ def best_symbol(form: DotForm, lanes: int) -> str:
 
 
 def is_slow(form: DotForm, lanes: int, target: Target) -> bool:
-    """Whether the best that ``target`` has for ``lanes`` sums of ``form`` does no more products than float32's
+    """Return whether the best that ``target`` has for ``lanes`` sums of ``form`` does no more products than float32's
     multiply-adds: two instructions of 16 products for four of 8, or no instruction at all, of bytes.
     """
     return form.data in ("uint8", "int8") and best_dot(form, lanes, features_of(target)).name in (
@@ -237,7 +237,7 @@ def is_slow(form: DotForm, lanes: int, target: Target) -> bool:
 
 
 def byte_form(target: Target) -> DotForm:
-    """What activations of 8 bits are for ``target``: signed where only signed bytes have an instruction."""
+    """Return the form of activations of 8 bits for ``target``: signed where only signed bytes have an instruction."""
     features = features_of(target)
     return next((form for form in (U8S8, S8S8) if best_dot(form, target.lanes(), features).features), U8S8)
 
@@ -270,7 +270,7 @@ ROUNDED = (4, 8, 16, 32, 64)
 """Lanes of vectors that are rounded to bfloat16 at once."""
 
 ROUNDING = ({"avx512bf16", "avx512vl"}, {"neon", "bf16"})
-"""What LLVM calls the processors that round vectors in one instruction (``vcvtneps2bf16``, ``bfcvtn``)."""
+"""LLVM's names of the processors that round vectors in one instruction (``vcvtneps2bf16``, ``bfcvtn``)."""
 
 SYMBOL = re.compile(r"tune_dot_([a-z0-9]+)_([a-z0-9]+)_(\d+)")
 APART = re.compile(r"tune_apart_(int32|float32)_(\d+)")
@@ -396,7 +396,7 @@ def _rounded_number(call: Call) -> tirx.Expr | None:
 
 
 def _is(value: object, name: str, dtype: str) -> bool:
-    """Whether ``value`` is a call of one of TVM's operations with a result of ``dtype`` or vectors of it."""
+    """Return whether ``value`` is a call of one of TVM's operations with a result of ``dtype`` or vectors of it."""
     if not isinstance(value, Call) or str(getattr(value.op, "name", "")) != f"tirx.{name}":
         return False
     return isinstance(value.ty, PrimType) and str(value.ty.dtype).partition("x")[0] == dtype

@@ -85,7 +85,7 @@ def _is_float(expr: tirx.Expr) -> bool:
 
 
 def _is_number(expr: tirx.Expr) -> bool:
-    """Whether ``expr`` is a constant that is no NaN."""
+    """Return whether ``expr`` is a constant that is no NaN."""
     return isinstance(expr, tirx.FloatImm) and not math.isnan(expr.value)
 
 
@@ -96,7 +96,7 @@ def _without_casts(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _is_element(expr: tirx.Expr, store: tirx.BufferStore) -> bool:
-    """Whether ``expr`` reads the element that ``store`` writes."""
+    """Return whether ``expr`` reads the element that ``store`` writes."""
     load = _without_casts(expr)
     return (
         isinstance(load, TensorLoad)

@@ -33,7 +33,7 @@ def llvm_target(target: Target) -> tvm.target.Target:
 
 @cache
 def features_of(target: Target) -> frozenset[str]:
-    """What the target's processor has by LLVM's tables and names, such as ``avx512vnni``; few where it has no name."""
+    """Return the processor's features by LLVM's tables, such as ``avx512vnni``; few where it has no name."""
     return cpu_features(llvm_target(target))
 
 

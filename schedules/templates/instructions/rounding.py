@@ -101,7 +101,7 @@ def rounded_in_bits(func: Code) -> Code:
 
 
 def _read_again(expr: tirx.Expr) -> _Rounded | None:
-    """What ``expr`` is the float32 of, perhaps by way of int32, where that is a rounded byte."""
+    """Return the rounded byte of which ``expr`` is the float32, perhaps by way of int32; None for anything else."""
     if not isinstance(expr, tirx.Cast) or str(expr.ty.dtype) != FLOAT:
         return None
     value = expr.value
@@ -129,7 +129,7 @@ def _rounded(expr: tirx.Expr) -> _Rounded | None:
 
 
 def _limited(expr: tirx.Expr, kind: type[tirx.Max | tirx.Min], limit: int) -> tirx.Expr | None:
-    """What a Max or Min of ``limit`` limits."""
+    """Return the expression that a Max or Min of ``limit`` limits."""
     if not isinstance(expr, kind) or str(expr.ty.dtype) != FLOAT:
         return None
     sides = [(expr.a, expr.b), (expr.b, expr.a)]
@@ -137,7 +137,7 @@ def _limited(expr: tirx.Expr, kind: type[tirx.Max | tirx.Min], limit: int) -> ti
 
 
 def _is_nearest(expr: tirx.Expr) -> bool:
-    """Whether ``expr`` is ``vector_math.nearest`` of something."""
+    """Return whether ``expr`` is ``vector_math.nearest`` of something."""
     if not isinstance(expr, Call) or str(getattr(expr.op, "name", "")) != "tirx.call_llvm_pure_intrin":
         return False
     return int(expr.args[0]) == _nearbyint()

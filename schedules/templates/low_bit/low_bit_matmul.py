@@ -275,7 +275,7 @@ class LowBitMatmulTemplate(MarkedTemplate):
         return lane
 
     def _round(self, sch: s_tir.Schedule, anchor: Anchor) -> None:
-        """What is made of the activations before the product."""
+        """Schedule what is computed from the activations before the product."""
         rows = anchor.spatial[0]
         for name in anchor.prologue:
             if name == PART:

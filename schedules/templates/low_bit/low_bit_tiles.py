@@ -66,12 +66,12 @@ and multiplied by dot products of int8 in 3 to 4 for each row."""
 
 
 def has_tiles(target: Target) -> bool:
-    """Whether ``target`` widens weights and multiplies them in tiles."""
+    """Return whether ``target`` widens weights and multiplies them in tiles."""
     return has_amx(BF16, target) and features_of(target) >= WIDENING
 
 
 def in_tiles(rows: int, depth: int, lanes: int) -> bool:
-    """Whether a product of ``rows`` by ``depth`` terms is worth tiles, with panels of ``lanes`` columns."""
+    """Return whether a product of ``rows`` by ``depth`` terms is worth tiles, with panels of ``lanes`` columns."""
     return rows >= LEAST_ROWS and depth % terms(BF16) == 0 and lanes == MOST_ROWS
 
 

@@ -19,7 +19,7 @@ from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import rewrites
 
 TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64)
-"""What a product of matrices takes."""
+"""Types that a product of matrices takes."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _letters(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[str
 
 
 def _product(e: Emit, x: Term, y: Term, wanted: set[str], sizes: dict[str, int]) -> Term:
-    """What is left of ``x`` and ``y`` once the letters that nothing else wants are summed up."""
+    """Return the product of ``x`` and ``y``, summed over the letters that nothing else wants."""
     x, y = (_summed(e, term, wanted | set(other.letters)) for term, other in ((x, y), (y, x)))
     common = [letter for letter in x.letters if letter in y.letters]
     batch = "".join(letter for letter in common if letter in wanted)

@@ -62,7 +62,7 @@ def known_counts(array: Array) -> Counts:
 
 
 def counted(node: Node, counts: Mapping[str, Counts]) -> Counts | None:
-    """What ``node`` makes, or None where nothing can be said.
+    """Return the numbers that ``node`` makes, or None where nothing can be said.
 
     Args:
         counts: of every input of the node, constants too.

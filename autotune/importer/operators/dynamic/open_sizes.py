@@ -37,7 +37,7 @@ class Open:
 
 
 Made = list[tuple[str, Open | None]]
-"""What takes the place of each output, and how open it is."""
+"""Values that take the place of the outputs, and how open each is."""
 
 
 class OpenNode:
@@ -65,7 +65,7 @@ class OpenNode:
         return self.opens[index] if index < len(self.opens) else None
 
     def only(self, index: int) -> bool:
-        """Whether no other input than ``index`` is open."""
+        """Return whether no other input than ``index`` is open."""
         return not any(size for place, size in enumerate(self.opens) if place != index)
 
     def numbers(self, index: int) -> list[Length] | None:
@@ -89,7 +89,7 @@ class OpenNode:
         return str(self.share(("scalar", name, place), lambda: scalar_of(self.e, name, place, size)))
 
     def share(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What an earlier node made of ``key``, or ``make``'s."""
+        """Return the value that an earlier node made of ``key``, or ``make``'s."""
         if key not in self.shared:
             self.shared[key] = make()
         return self.shared[key]
@@ -133,7 +133,7 @@ class OpenNode:
 
 
 OpenOperator = Callable[[OpenNode], Made | None]
-"""What takes a node's place; None where its true size is needed."""
+"""Functions that return what takes a node's place; None where its true size is needed."""
 
 
 @handles("TopK")
@@ -325,7 +325,7 @@ def split(at: OpenNode) -> Made | None:
 
 @handles("Reshape", "Flatten")
 def reshape(at: OpenNode) -> Made | None:
-    """What is before the open axis must stay: then what counts stays in front."""
+    """Keep what is before the open axis: then what counts stays in front."""
     node, e, size, shape = at.node, at.e, at.open(0), at.node.shape(0)
     if size is None:
         return None

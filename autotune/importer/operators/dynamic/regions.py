@@ -135,7 +135,7 @@ class _Bins:
         return tirx.max(number, tirx.const(0, "int32"))  # of NaN, the integer is the least there is
 
     def nothing(self) -> Any:
-        """What a bin is before its samples."""
+        """Return the value of a bin before its samples."""
         return self.real(float("-inf") if self._sampling.largest else 0.0)
 
     def joined(self, one: Any, other: Any) -> Any:

@@ -138,13 +138,13 @@ def choose(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Optional")
 def optional(node: Node, e: Emit) -> list[str] | None:
-    """What it holds, if it holds anything."""
+    """Return the value that it holds, if it holds anything."""
     return [e.op("Identity", node.input(0))] if node.input(0) else None
 
 
 @rewrites("OptionalGetElement")
 def optional_get_element(node: Node, e: Emit) -> list[str] | None:
-    """What is there: an optional value that holds something is that."""
+    """Return the value itself: an optional value that holds something is that."""
     return None if node.scope.is_absent(node.input(0)) else [e.op("Identity", node.input(0))]
 
 

@@ -51,7 +51,7 @@ def _dtype(value: relax.Expr | None) -> np.dtype[Any] | None:
 
 
 def _divides_all(divisor: relax.Expr, dtype: np.dtype[Any]) -> bool:
-    """Whether ``divisor`` is a constant that no dividend is unsafe with.
+    """Return whether ``divisor`` is a constant that no dividend is unsafe with.
 
     Raises:
         ModelError: if it has a zero.

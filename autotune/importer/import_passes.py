@@ -14,6 +14,7 @@ from autotune.importer import graph_passes as graph
 from autotune.importer import kernel_passes as kernel
 from autotune.importer.draft import GraphDraft, KernelDraft
 from autotune.importer.fusion.bands import cut_into_bands
+from autotune.importer.fusion.before_resizing import convolve_before_resizing
 from autotune.importer.fusion.column_parts import take_columns_apart
 from autotune.importer.fusion.fusion_graph import fuse
 from autotune.importer.fusion.scales import split_batch_norms
@@ -55,7 +56,8 @@ SIMPLIFY: tuple[Pass[GraphDraft], ...] = (
     Pass("norms", ("fused",), ("scaled",), graph.in_place(split_batch_norms)),
     Pass("columns", ("fused",), ("split",), graph.in_place(take_columns_apart)),
     Pass("bands", ("scaled",), ("cut",), graph.in_place(cut_into_bands)),
-    Pass("shapes", ("scaled", "split", "cut"), ("shapes",), graph.infer_again),
+    Pass("resizing", ("scaled",), ("early",), graph.in_place(convolve_before_resizing)),
+    Pass("shapes", ("scaled", "split", "cut", "early"), ("shapes",), graph.infer_again),
     Pass("frame", ("numeric", "shapes"), ("simple",), graph.note_frame),
 )
 """They turn a checked model into a simplified one."""

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from autotune.contributions import contributed
 from autotune.importer.conversion.frontend import import_graph
-from autotune.importer.fusion import scales, shape_moves, unchanged  # noqa: F401  # importing it fills the registry
+from autotune.importer.fusion import (  # noqa: F401  # importing them fills the registry
+    parallel_convolutions,
+    scales,
+    shape_moves,
+    unchanged,
+)
 from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
     cached_attention,  # as below

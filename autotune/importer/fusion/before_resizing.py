@@ -28,8 +28,8 @@ LEAST_GROWTH = 2
 """Least ratio of pixels behind to pixels before. Heuristic: sides that double have 4, and moving pays from there."""
 
 FEWEST_CHANNELS = 32
-"""Least channels of an enlarged image. An addition per pixel and filter is new. Its 12 bytes take as long as 36 channels
-of one filter, at 250 GFLOPS and 40 GB/s."""
+"""Least channels of an enlarged image. An addition per pixel and filter is new, whose 12 bytes take as long as 36
+channels of one filter, at 250 GFLOPS and 40 GB/s."""
 
 MOST_GROWN = 2
 """Most filters per channel of an enlarged image: as many channels are enlarged then. Heuristic, not measured."""

@@ -12,7 +12,7 @@ Heads of detectors and of segmentation networks do this. Where sides double, a q
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
@@ -77,24 +77,22 @@ class _Earlier(Step):
         assert weight is not None
         bias = [str(name) for name in node.input[2:] if name]
         total = ""
-        for moved, group in groupby(parts, key=lambda part: part.is_moved):
-            members = list(group)
-            for some in [[part] for part in members] if moved else [members]:
-                own = self.const(weight[:, some[0].channels[0] : some[-1].channels[1]])
-                if moved:
-                    made = self._enlarged(some[0], self._convolved(some[0].source, own))
-                else:
-                    names = [part.name for part in some]
-                    made = self._convolved(names[0] if len(names) == 1 else self.concat(names, 1), own, *bias)
-                    bias = []
-                total = self.op("Add", total, made) if total else made
+        for group in _convolved_together(parts):
+            own = self.const(weight[:, group[0].channels[0] : group[-1].channels[1]])
+            if group[0].is_moved:
+                image = self._enlarged(group[0], self._convolved(group[0].source, own))
+            else:
+                names = [part.name for part in group]
+                image = self._convolved(names[0] if len(names) == 1 else self.concat(names, 1), own, *bias)
+                bias = []
+            total = self.op("Add", total, image) if total else image
         if bias:
             shaped = self.reshape(bias[0], 1, -1, *[1] * (weight.ndim - 2))
             total = self.op("Add", total, shaped)
         self.called("Identity", [total], node.output[0])
 
     def parts(self, node: NodeProto) -> list[_Part]:
-        """What ``node`` reads, if it is a convolution of single pixels of which some is worth moving; else nothing."""
+        """The images that ``node`` reads, if it convolves single pixels and some are worth moving; else nothing."""
         if not self._reads_pixels(node):
             return []
         image = str(node.input[0])
@@ -136,7 +134,7 @@ class _Earlier(Step):
         def source(value: str) -> str:
             if value not in known:
                 data = self._data(value)
-                sources = {source(each) for each in data}
+                sources = {source(image) for image in data}
                 known[value] = sources.pop() if len(sources) == 1 else value
             return known[value]
 
@@ -147,37 +145,44 @@ class _Earlier(Step):
         node, shape = self.makers.get(name), self.scope.shapes.get(name)
         if node is None or node.domain or shape is None or len(shape) < 3:
             return []
-        inputs = [str(each) for each in node.input]
+        inputs = [str(operand) for operand in node.input]
         if node.op_type == "Gather":
             picks, axis = self.array(inputs[1]), attributes_of(node).get("axis", 0) % len(shape)
             return inputs[:1] if picks is not None and picks.ndim == 1 and axis >= 2 else []
-        data = [each for each in inputs if not self.is_constant(each)]
-        if any(self.scope.shapes.get(each) != shape for each in data):
+        data = [operand for operand in inputs if not self.is_constant(operand)]
+        if any(self.scope.shapes.get(image) != shape for image in data):
             return []
         if node.op_type == "Add" and len(data) == 2:
             return data
-        factors = [self.array(each) for each in inputs if self.is_constant(each)]
+        factors = [self.array(operand) for operand in inputs if self.is_constant(operand)]
         alike = all(factor is not None and _is_same_by_channel(factor, len(shape)) for factor in factors)
         return data if node.op_type == "Mul" and len(data) == 1 and alike else []
 
     def _convolved(self, image: str, weight: str, *bias: str) -> str:
-        made = self.op("Conv", image, weight, *bias, kernel_shape=list(self.scope.shapes[weight][2:]))
+        result = self.op("Conv", image, weight, *bias, kernel_shape=list(self.scope.shapes[weight][2:]))
         shape = self.scope.shapes[image]
-        self.declare(made, (shape[0], self.scope.shapes[weight][0], *shape[2:]), TensorProto.FLOAT)
-        return made
+        self.declare(result, (shape[0], self.scope.shapes[weight][0], *shape[2:]), TensorProto.FLOAT)
+        return result
 
     def _enlarged(self, part: _Part, image: str) -> str:
-        """What makes ``part`` of its source, applied to ``image``."""
-        made = {part.source: image}
+        """The image that ``part`` would be if its source were ``image``."""
+        images = {part.source: image}
 
         def enlarged(value: str) -> str:
-            if value not in made:
+            if value not in images:
                 node, data = self.makers[value], self._data(value)
                 inputs = [enlarged(str(name)) if name in data else str(name) for name in node.input]
-                made[value] = self.op(node.op_type, *inputs, **attributes_of(node))
-            return made[value]
+                images[value] = self.op(node.op_type, *inputs, **attributes_of(node))
+            return images[value]
 
         return enlarged(part.name)
+
+
+def _convolved_together(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """Yield each enlarged part alone, and neighbours of the others together."""
+    for is_moved, group in groupby(parts, key=lambda part: part.is_moved):
+        members = list(group)
+        yield from ([part] for part in members) if is_moved else [members]
 
 
 def _is_same_by_channel(factor: Array, rank: int) -> bool:

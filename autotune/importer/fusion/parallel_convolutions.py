@@ -24,7 +24,7 @@ from autotune.importer.rewriting.registry import fuses
 
 @dataclass(frozen=True)
 class _Filters:
-    """What is convolved with an image.
+    """Filters that an image is convolved with.
 
     Attributes:
         data: name of the image.
@@ -46,7 +46,7 @@ class _Filters:
 
     def place(self, other: _Filters) -> tuple[slice, ...] | None:
         """Where the taps of ``other`` lie among these; None if some do not."""
-        found = []
+        places = []
         sizes = zip(self.weight.shape[2:], other.weight.shape[2:], strict=True)
         for axis, (taps, few) in enumerate(sizes):
             ahead, step = self.before[axis] - other.before[axis], self.dilations[axis]
@@ -54,8 +54,8 @@ class _Filters:
             first, last = ahead // step, (ahead + (few - 1) * spread) // step
             if ahead % step or spread % step or first < 0 or last >= taps:
                 return None
-            found.append(slice(first, last + 1, spread // step))
-        return tuple(found)
+            places.append(slice(first, last + 1, spread // step))
+        return tuple(places)
 
 
 @fuses("Add", "Sub")
@@ -100,7 +100,7 @@ def _taps(part: tuple[_Filters, float]) -> tuple[int, bool]:
 def _convolved(scope: FusionScope, name: str) -> _Filters | None:
     """The filters of the convolution that makes ``name``, if only one node reads it and its weights are constant."""
     conv = scope.only_for(name, "Conv")
-    if conv is None or not all(scope.is_weight(each) for each in filter(None, conv.proto.input[1:])):
+    if conv is None or not all(scope.is_weight(weight) for weight in filter(None, conv.proto.input[1:])):
         return None
     if conv.attr("auto_pad", "NOTSET") != "NOTSET":
         return None

@@ -138,13 +138,36 @@ class Fusible:
         more = auto or {"pads": pads}
         return self.add("Conv", inputs, (n, made, rows, columns), group=groups, **more)
 
-    def normalised(self) -> str:
+    def normalised(self, image: str = "") -> str:
         """A batch norm by constants."""
-        x = self.pick(4)
+        x = image or self.pick(4)
         channels = self.shapes[x][1]
         self.weights[f"var{channels}"] = np.linspace(0.5, 2, channels).astype(KINDS[self.kind])
         inputs = [x, *(self.constant((channels,)) for _ in range(3)), f"var{channels}"]
         return self.add("BatchNormalization", inputs, self.shapes[x], epsilon=1e-3)
+
+    def side_by_side(self) -> str:
+        """The sum of two branches of an image: filters of one or three taps, apart or not, or another scale."""
+        x, rng = self.pick(4), self.rng
+        if self.kind == TensorProto.DOUBLE:  # ONNX Runtime has no convolutions of it, and there are others
+            return x
+        n, c, h, w = self.shapes[x]
+        groups, strided = int(rng.choice([g for g in (1, 2, c) if c % g == 0])), bool(rng.random() < 0.3)
+        filters = c if rng.random() < 0.7 else 2 * groups
+        sizes = (n, filters, *((-(-size // 2) for size in (h, w)) if strided else (h, w)))
+        branches = []
+        for _ in range(2):
+            if filters == c and not strided and rng.random() < 0.3:
+                branches.append(self.normalised(x))
+                continue
+            taps, apart = int(rng.choice([1, 3])), int(rng.choice([1, 2]))
+            ahead = apart * (taps // 2)
+            more = {"strides": [2, 2]} if strided else {}
+            inputs = [x, self.constant((filters, c // groups, taps, taps))]
+            inputs += [self.constant((filters,))] * int(rng.random() < 0.5)
+            places = {"pads": [ahead] * 4, "dilations": [apart] * 2, "group": groups}
+            branches.append(self.add("Conv", inputs, sizes, **places, **more))
+        return self.add(str(rng.choice(["Add", "Sub"])), branches, sizes)
 
     def product(self) -> str:
         """A MatMul, or a Gemm of any form, and perhaps a bias of any shape that fits."""
@@ -310,6 +333,7 @@ class Fusible:
         ways: list[Callable[[], str]] = [
             *[self.arithmetic] * 6,
             *[self.convolution, self.product, self.move] * 3,
+            self.side_by_side,
             *[self.normalised, self.reduction, self.joined, self.bounded, self.again] * 2,
             self.branch,
         ]

@@ -203,9 +203,12 @@ class Fusible:
                 x = self.add(op, [x], shape, **({} if order == sorted(order, reverse=True) else {"perm": order}))
             return x
         if op == "Unsqueeze" and rank < 4:
-            axis = int(rng.integers(-rank - 1, rank + 1))
-            place = axis % (rank + 1)
-            return self.add(op, [x, self.ints(axis)], (*shape[:place], 1, *shape[place:]))
+            for axes in range(rank + 1, min(4, rank + int(rng.integers(1, 3))) + 1):
+                axis = int(rng.integers(-axes, axes))
+                place = axis % axes
+                shape = (*shape[:place], 1, *shape[place:])
+                x = self.add(op, [x, self.ints(axis)], shape)
+            return x
         if op == "Squeeze" and 1 in shape:
             axis = shape.index(1)
             return self.add(op, [x, self.ints(axis)], (*shape[:axis], *shape[axis + 1 :]))

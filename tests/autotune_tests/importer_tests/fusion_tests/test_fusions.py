@@ -24,7 +24,7 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 DIGITS = {TensorProto.FLOAT: 1e-4, TensorProto.FLOAT16: 2e-2, TensorProto.BFLOAT16: 2e-2, TensorProto.DOUBLE: 1e-9}
 """Graphs of bf16 run in fp32, so that only what a fusion rounds differs."""
 RUN_AS = {TensorProto.BFLOAT16: TensorProto.FLOAT}
-GRAPHS = 80
+GRAPHS = 60
 """Graphs of each element type."""
 
 

@@ -101,35 +101,35 @@ def imports(path: str, nodes: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
 
 def import_direction(tree: Tree) -> list[str]:
     """A room imports only itself and rooms to its right; nobody imports tests or research."""
-    found = []
+    complaints = []
     for path, module in library(tree):
         room = path.split("/")[0]
         for name, node in imports(path, module):
             other = name.split(".")[0]
             wrong_room = other in ROOMS and ROOMS.index(other) > ROOMS.index(room)
             if wrong_room or other in OUTSIDE:
-                found.append(f"{path}:{node.lineno} imports {name}, which lies to the left of {room}")
-    return found
+                complaints.append(f"{path}:{node.lineno} imports {name}, which lies to the left of {room}")
+    return complaints
 
 
 def sub_package_order(tree: Tree) -> list[str]:
     """A folder that is listed in ``ORDERS`` imports only itself and those before it, in functions too."""
-    found = []
+    complaints = []
     for home, order in ORDERS.items():
         for path, module in library(tree):
             own = listed(module_name(path), home, order)
             folder = str(PurePosixPath(path).parent)
             if own not in order:
                 if folder.startswith(f"{home}/"):
-                    found.append(f"{path}: {folder} is missing in tests/architecture.py: ORDERS")
+                    complaints.append(f"{path}: {folder} is missing in tests/architecture.py: ORDERS")
                 continue
             for name, node in imports(path, module):
                 other = listed(name, home, order)
                 if other in order and order.index(other) > order.index(own):
-                    found.append(f"{path}:{node.lineno} imports {name}, which comes after {own}")
+                    complaints.append(f"{path}:{node.lineno} imports {name}, which comes after {own}")
                 if own == other == "contrib" and name.split(".")[2:3] not in ([], [path.split("/")[2]]):
-                    found.append(f"{path}:{node.lineno} imports {name}, which is another contribution")
-    return sorted(set(found))
+                    complaints.append(f"{path}:{node.lineno} imports {name}, which is another contribution")
+    return sorted(set(complaints))
 
 
 def listed(name: str, home: str, order: Sequence[str]) -> str | None:
@@ -186,15 +186,17 @@ def mirrored_tests(tree: Tree) -> list[str]:
 
 def arguments(tree: Tree) -> list[str]:
     """No function takes more than ``MAX_ARGUMENTS`` arguments; dataclasses, which have no ``__init__`` here, may."""
-    found = []
+    complaints = []
     for path, module in library(tree):
         for node in ast.walk(module):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-                count = len([each for each in given if each.arg not in ("self", "cls")])
+                parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                count = len([parameter for parameter in parameters if parameter.arg not in ("self", "cls")])
                 if count > MAX_ARGUMENTS and not is_command(node):
-                    found.append(f"{path}:{node.lineno} {node.name} takes {count} arguments, more than {MAX_ARGUMENTS}")
-    return found
+                    complaints.append(
+                        f"{path}:{node.lineno} {node.name} takes {count} arguments, more than {MAX_ARGUMENTS}"
+                    )
+    return complaints
 
 
 def is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -205,7 +207,7 @@ def is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def broad_excepts(tree: Tree) -> list[str]:
     """Few handlers catch every exception, and each says why in a comment on its line or the next."""
     places, lines = [], 0
-    found = []
+    complaints = []
     for path, module in library(tree):
         text = tree[path].splitlines()
         lines += len(text)
@@ -213,11 +215,11 @@ def broad_excepts(tree: Tree) -> list[str]:
             if isinstance(node, ast.ExceptHandler) and is_broad(node):
                 places.append(f"{path}:{node.lineno}")
                 if not any("#" in line for line in text[node.lineno - 1 : node.lineno + 1]):
-                    found.append(f"{path}:{node.lineno} catches every exception and does not say why")
+                    complaints.append(f"{path}:{node.lineno} catches every exception and does not say why")
     allowed = max(1, int(MAX_BROAD_EXCEPTS_PER_1000_LINES * lines / 1000))
     if len(places) > allowed:
-        found.append(f"{len(places)} handlers catch every exception, more than {allowed}: {', '.join(places)}")
-    return found
+        complaints.append(f"{len(places)} handlers catch every exception, more than {allowed}: {', '.join(places)}")
+    return complaints
 
 
 def is_broad(handler: ast.ExceptHandler) -> bool:
@@ -243,7 +245,7 @@ KIND_HOMES = ("schedules/target.py", "schedules/template_sets.py", "autotune/bac
 
 def target_kinds(tree: Tree) -> list[str]:
     """Nothing but the registries compares a target's kind: what differs between kinds is a method of its backend."""
-    found = []
+    complaints = []
     for path, module in library(tree):
         if path in KIND_HOMES:
             continue
@@ -252,8 +254,8 @@ def target_kinds(tree: Tree) -> list[str]:
                 sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
                 kinds = any(side.endswith(".kind") for side in sides)
                 if kinds and any(side in ("'cuda'", "'llvm'") for side in sides):
-                    found.append(f"{path}:{node.lineno} compares {ast.unparse(node)}; ask the target's backend")
-    return found
+                    complaints.append(f"{path}:{node.lineno} compares {ast.unparse(node)}; ask the target's backend")
+    return complaints
 
 
 def library_homes(tree: Tree) -> list[str]:
@@ -268,19 +270,19 @@ def library_homes(tree: Tree) -> list[str]:
 
 def pure_rooms(tree: Tree) -> list[str]:
     """No clock, file or process outside ``EFFECT_ROOMS``."""
-    found = []
+    complaints = []
     for path, module in library(tree):
         if path.split("/")[0] in EFFECT_ROOMS:
             continue
         for name, node in imports(path, module):
             if name.split(".")[0] in EFFECTS:
-                found.append(f"{path}:{node.lineno} imports {name}: no clocks, files or processes here")
-        found += [
+                complaints.append(f"{path}:{node.lineno} imports {name}: no clocks, files or processes here")
+        complaints += [
             f"{path}:{call.lineno} calls {call.id}(): no clocks, files or processes here"
             for call in calls(module)
             if call.id in ("open", "input")
         ]
-    return found
+    return complaints
 
 
 def calls(module: ast.Module) -> Iterator[ast.Name]:
@@ -293,21 +295,21 @@ def calls(module: ast.Module) -> Iterator[ast.Name]:
 def environment(tree: Tree) -> list[str]:
     """Environment variables are touched only in the CLI."""
     names = {"environ", "environb", "getenv", "getenvb", "putenv"}
-    found = []
+    complaints = []
     for path, module in library(tree):
         if path.startswith("autotune/cli/"):
             continue
-        found += [
+        complaints += [
             f"{path}:{node.lineno} uses os.{node.attr}; read it in autotune/cli and pass it on"
             for node in ast.walk(module)
             if isinstance(node, ast.Attribute) and node.attr in names
         ]
-        found += [
+        complaints += [
             f"{path}:{node.lineno} imports {name}; read it in autotune/cli and pass it on"
             for name, node in imports(path, module)
             if name.split(".")[0] == "os" and name.split(".")[-1] in names
         ]
-    return found
+    return complaints
 
 
 def printing(tree: Tree) -> list[str]:
@@ -322,7 +324,7 @@ def printing(tree: Tree) -> list[str]:
 
 def sizes(tree: Tree) -> list[str]:
     """Files and functions stay short, in the tests too; a class of the library has few public methods."""
-    found = []
+    complaints = []
     for path, source in tree.items():
         counts = [(path, source.count("\n"), MAX_FILE_LINES, "lines")]
         for node in ast.walk(parsed(source)):
@@ -332,15 +334,15 @@ def sizes(tree: Tree) -> list[str]:
             if isinstance(node, ast.ClassDef) and path.split("/")[0] in ROOMS:
                 public = [m for m in node.body if isinstance(m, ast.FunctionDef) and m.name[0] != "_"]
                 counts.append((f"{path}:{node.lineno} {node.name}", len(public), MAX_METHODS, "public methods"))
-        found += [
+        complaints += [
             f"{what} has {count} {unit}, more than {limit}" for what, count, limit, unit in counts if count > limit
         ]
-    return found
+    return complaints
 
 
 def names_only(tree: Tree) -> list[str]:
     """An ``__init__.py`` holds a docstring, imports and assignments; the one function is a lazy ``__getattr__``."""
-    found = []
+    complaints = []
     for path, module in library(tree):
         if not path.endswith("__init__.py"):
             continue
@@ -350,8 +352,8 @@ def names_only(tree: Tree) -> list[str]:
             lazy = isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__dir__")
             typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
             if not (docstring or names or lazy or typing):
-                found.append(f"{path}:{node.lineno} is more than names; move it into a module")
-    return found
+                complaints.append(f"{path}:{node.lineno} is more than names; move it into a module")
+    return complaints
 
 
 def local_imports(tree: Tree) -> list[str]:
@@ -359,7 +361,7 @@ def local_imports(tree: Tree) -> list[str]:
 
     The reason is a comment on its line, above it, or above the function.
     """
-    found = []
+    complaints = []
     for path, module in library(tree):
         if re.fullmatch(
             r"(\w+_)?catalog\.py|\w+_command\.py|__init__\.py", PurePosixPath(path).name
@@ -373,8 +375,8 @@ def local_imports(tree: Tree) -> list[str]:
                 above = (lines[line - 2].lstrip() for line in (node.lineno, function.lineno))
                 said = "#" in lines[node.lineno - 1] or any(line.startswith("#") for line in above)
                 if name.split(".")[0] not in OPTIONAL and not said:
-                    found.append(f"{path}:{node.lineno} {ast.unparse(node)}: move it up, or say why in a comment")
-    return sorted(set(found))
+                    complaints.append(f"{path}:{node.lineno} {ast.unparse(node)}: move it up, or say why in a comment")
+    return sorted(set(complaints))
 
 
 def import_cycles(tree: Tree) -> list[str]:
@@ -385,12 +387,12 @@ def import_cycles(tree: Tree) -> list[str]:
         modules[path]: {name for name, _ in imports(path, module_level(module))} & known - {modules[path]}
         for path, module in library(tree)
     }
-    found: list[str] = []
+    complaints: list[str] = []
     finished: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
         if name in trail:
-            found.append(" → ".join((*trail[trail.index(name) :], name)))
+            complaints.append(" → ".join((*trail[trail.index(name) :], name)))
         elif name not in finished:
             for other in sorted(edges[name]):
                 visit(other, (*trail, name))
@@ -398,7 +400,7 @@ def import_cycles(tree: Tree) -> list[str]:
 
     for name in sorted(edges):
         visit(name, ())
-    return found
+    return complaints
 
 
 def module_name(path: str) -> str:
@@ -419,18 +421,18 @@ def module_level(module: ast.Module) -> ast.Module:
 
 def names(tree: Tree) -> list[str]:
     """No module, class or function is called a util, helper, manager or scheduler."""
-    found = []
+    complaints = []
     for path, module in library(tree):
-        found += [
+        complaints += [
             f"{path}: {word!r} says nothing; name what it does" for word in words(module_name(path)) & BANNED_WORDS
         ]
         for node in ast.walk(module):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                found += [
+                complaints += [
                     f"{path}:{node.lineno} {node.name}: {word!r} says nothing; name what it does"
                     for word in words(node.name) & BANNED_WORDS
                 ]
-    return found
+    return complaints
 
 
 def words(name: str) -> set[str]:
@@ -447,7 +449,7 @@ ONLY_SHOWN = ("autotune/cli/", "autotune/contrib/exchange/", "tuning_logs/")
 
 def checked_records(tree: Tree) -> list[str]:
     """Whoever acts on a log's records names the space whose configs it takes."""
-    found = []
+    complaints = []
     for path, module in library(tree):
         if path.startswith(ONLY_SHOWN):
             continue
@@ -457,25 +459,25 @@ def checked_records(tree: Tree) -> list[str]:
             place, owner = LOG_READERS.get(node.func.attr), ast.unparse(node.func.value)
             named = any(keyword.arg == "space" for keyword in node.keywords)
             if place is not None and owner.endswith(("log", "store")) and len(node.args) <= place and not named:
-                found.append(f"{path}:{node.lineno} {ast.unparse(node)}: name the space of the configs")
-    return found
+                complaints.append(f"{path}:{node.lineno} {ast.unparse(node)}: name the space of the configs")
+    return complaints
 
 
 def unfinished(tree: Tree) -> list[str]:
     """No unfinished marks, no swallowed exceptions."""
-    found = []
+    complaints = []
     for path, module in library(tree):
         for number, line in enumerate(tree[path].splitlines(), start=1):
             if re.search(r"#.*\b(TODO|FIXME|XXX)\b", line):
-                found.append(f"{path}:{number} is unfinished; finish it")
-        found += [
+                complaints.append(f"{path}:{number} is unfinished; finish it")
+        complaints += [
             f"{path}:{node.lineno} swallows every exception; name the ones you expect"
             for node in ast.walk(module)
             if isinstance(node, ast.ExceptHandler)
             and is_broad(node)
             and all(isinstance(step, (ast.Pass, ast.Continue)) for step in node.body)
         ]
-    return found
+    return complaints
 
 
 RULES = (

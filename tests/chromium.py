@@ -35,7 +35,7 @@ FLAGS = (
 
 def find_browser() -> str | None:
     """Path of an installed Chromium or Chrome."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Chromium:

@@ -35,8 +35,8 @@ def python_of(version):
     places = [shutil.which(f"python{version}")]
     homes = (Path.home() / ".pyenv" / "versions", Path.home() / ".local" / "share" / "uv" / "python")
     for home in homes:
-        found = sorted(home.glob(f"*{version}.*/bin/python{version}"))
-        places += [str(path) for path in found]
+        interpreters = sorted(home.glob(f"*{version}.*/bin/python{version}"))
+        places += [str(path) for path in interpreters]
     for place in filter(None, places):
         told = subprocess.run(
             [place, "-c", "import sys; print(sys.version_info[:2])"], check=False, capture_output=True
@@ -54,8 +54,8 @@ def wheel():
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    (found,) = folder.glob("*.whl")
-    return found
+    (wheel_file,) = folder.glob("*.whl")
+    return wheel_file
 
 
 def run(*command, folder, **environment):
@@ -113,8 +113,8 @@ def test_the_core_works_outside_the_checkout(version, tmp_path):
     python = python_of(version)
     if python is None:
         pytest.skip(f"no Python {version} is installed")
-    made = run(python, "-m", "venv", tmp_path / "venv", folder=tmp_path)
-    assert made.returncode == 0, made.stderr
+    venv = run(python, "-m", "venv", tmp_path / "venv", folder=tmp_path)
+    assert venv.returncode == 0, venv.stderr
     bin_ = tmp_path / "venv" / "bin"
     pip = (bin_ / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel())
     done = run(*pip, folder=tmp_path)

@@ -145,6 +145,6 @@ def test_the_command_line_reference_is_up_to_date(tmp_path):
 
 
 def test_the_figures_are_those_of_the_benchmarks():
-    made = with_figures(README, (ROOT / "docs" / "benchmarks.md").read_text())
-    assert made == README, "the table of README.md is out of date; run 'make docs'"
+    renewed = with_figures(README, (ROOT / "docs" / "benchmarks.md").read_text())
+    assert renewed == README, "the table of README.md is out of date; run 'make docs'"
     assert len(re.findall(r"^\|.*\*\*\d", README, re.MULTILINE)) >= 3

@@ -58,8 +58,8 @@ def test_the_longest_are_dealt_evenly():
 
 def test_an_entry_is_a_test_a_function_or_a_file():
     groups = {"a.py": 1, "a.py::f": 2, "a.py::f[x]": 3}
-    found = [group_of(node, groups) for node in ("a.py::f[x]", "a.py::f[y]", "a.py::g", "a.py::C::f")]
-    assert found == [3, 2, 1, 1]
+    numbers = [group_of(node, groups) for node in ("a.py::f[x]", "a.py::f[y]", "a.py::g", "a.py::C::f")]
+    assert numbers == [3, 2, 1, 1]
     assert 0 <= group_of("b.py::f", groups) < GROUPS
 
 

@@ -36,8 +36,8 @@ def anchors(path):
 
 def links(path):
     """(file, anchor) of every link and picture that leads to a file of this repository."""
-    found = re.findall(r"\]\(([^)\s]*)\)|(?:src|href)=\"([^\"]*)\"", prose(path))
-    for link in (first or second for first, second in found):
+    pairs = re.findall(r"\]\(([^)\s]*)\)|(?:src|href)=\"([^\"]*)\"", prose(path))
+    for link in (first or second for first, second in pairs):
         if not link.startswith("https://"):
             target, _, anchor = link.partition("#")
             yield (path.parent / target).resolve() if target else path, anchor
@@ -162,9 +162,9 @@ def test_a_page_with_long_sentences_is_found(tmp_path):
 @pytest.mark.parametrize("text", ["old", "a\nlonger\nblock"])
 def test_terminal_output_is_replaced_between_its_marks(text):
     page = f"before\n<!-- run:begin -->\n{text}\n<!-- run:end -->\nafter\n"
-    made = with_outputs(page, {"run": "2.59 ms\n"}, "*A real run.*")
-    assert made == (
+    replaced = with_outputs(page, {"run": "2.59 ms\n"}, "*A real run.*")
+    assert replaced == (
         f"before\n<!-- run:begin -->\n```console\n$ {COMMANDS['run']}\n2.59 ms\n```\n\n*A real run.*\n"
         "<!-- run:end -->\nafter\n"
     )
-    assert with_outputs(made, {"run": "2.59 ms\n"}, "*A real run.*") == made
+    assert with_outputs(replaced, {"run": "2.59 ms\n"}, "*A real run.*") == replaced

@@ -204,7 +204,7 @@ def interrupt_the_first_part(monkeypatch: pytest.MonkeyPatch) -> list[Interrupte
     monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
 
     def once(value, what):
-        return lambda *_: value if not any(each.asked for each in started) else pytest.fail(f"measured {what} again")
+        return lambda *_: value if not any(fake.asked for fake in started) else pytest.fail(f"measured {what} again")
 
     monkeypatch.setattr(part, "reference_latency", once(None, "ONNX Runtime"))
     monkeypatch.setattr(roofline, "measure_roofline", once(FAKE_ROOFLINE, "the roofline"))

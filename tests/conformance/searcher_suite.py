@@ -48,11 +48,11 @@ class SearcherSuite:
     def test_asks_are_full_valid_and_new(
         self, searcher_name: str, space: Callable[[], Space], outcome: Outcome
     ) -> None:
-        made = space()
-        asked = drive(self.make(searcher_name, made), outcome, batches=4)
+        own_space = space()
+        asked = drive(self.make(searcher_name, own_space), outcome, batches=4)
         assert [len(batch) for batch in asked] == [8, 8, 8, 8]
         assert len(set(flat(asked))) == 32
-        assert all(made.contains(config) for config in flat(asked))
+        assert all(own_space.contains(config) for config in flat(asked))
 
     @pytest.mark.parametrize("space", SPACES)
     def test_same_seed_same_asks(self, searcher_name: str, space: Callable[[], Space]) -> None:
@@ -99,9 +99,9 @@ class SearcherSuite:
 
     @pytest.mark.parametrize("space", SPACES)
     def test_told_but_never_asked_is_not_asked(self, searcher_name: str, space: Callable[[], Space]) -> None:
-        made = space()
-        told = [*made.initial, *made.sample(20, np.random.default_rng(5))]
-        searcher = self.make(searcher_name, made)
+        own_space = space()
+        told = [*own_space.initial, *own_space.sample(20, np.random.default_rng(5))]
+        searcher = self.make(searcher_name, own_space)
         searcher.tell([(config, spaces.timed(config)) for config in told])
         assert not set(told) & set(flat(drive(searcher, spaces.timed, batches=3)))
 

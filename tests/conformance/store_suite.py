@@ -29,15 +29,15 @@ class StoreSuite:
         assert "no record" in log.explain_miss(KEY)
 
     def test_records_come_back_oldest_first(self, log: TuningLog) -> None:
-        made = [timed(index, 1.0, when=float(index)) for index in range(5)]
-        log.append([made[3], made[1]])
-        log.append([made[4], made[0], made[2]])
-        assert list(log.records(KEY)) == made
+        appended = [timed(index, 1.0, when=float(index)) for index in range(5)]
+        log.append([appended[3], appended[1]])
+        log.append([appended[4], appended[0], appended[2]])
+        assert list(log.records(KEY)) == appended
 
     def test_equal_times_keep_the_order_of_arrival(self, log: TuningLog) -> None:
-        made = [timed(index, 1.0) for index in (3, 1, 2)]
-        log.append(made)
-        assert list(log.records(KEY)) == list(log.records()) == made
+        appended = [timed(index, 1.0) for index in (3, 1, 2)]
+        log.append(appended)
+        assert list(log.records(KEY)) == list(log.records()) == appended
 
     def test_a_best_record_is_asked_for_once(self, log: TuningLog) -> None:
         log.append([timed(1, 2.0), timed(2, 1.0), timed(3, 0.5, key=other_key(task="another"))])
@@ -60,9 +60,11 @@ class StoreSuite:
             event.remove(log.database.engine, "before_cursor_execute", note)
 
     def test_a_whole_log_is_walked_across_pages(self, log: TuningLog) -> None:
-        made = [timed(index, 1.0, key=other_key(task=f"t{index % 3}"), when=float(index // 7)) for index in range(2345)]
-        log.append(made)
-        assert list(log.records()) == made
+        appended = [
+            timed(index, 1.0, key=other_key(task=f"t{index % 3}"), when=float(index // 7)) for index in range(2345)
+        ]
+        log.append(appended)
+        assert list(log.records()) == appended
 
     def test_a_log_may_grow_while_it_is_read(self, log: TuningLog) -> None:
         log.append([timed(0, 1.0)])

@@ -31,9 +31,9 @@ def differences(family: str, dtypes: tuple[str, ...], assembled: bool = True) ->
     """How many cases were compared, and what is wrong."""
     cases: list[Case] = list(FAMILIES[family](dtypes))
     known = [(case, right) for case in cases if (right := theirs(case)) is not None]
-    made = ours([case for case, _ in known], assembled)
-    found = [difference(case, outputs, right) for (case, right), outputs in zip(known, made, strict=True)]
-    return len(known), [words for words in found if words]
+    computed = ours([case for case, _ in known], assembled)
+    complaints = [difference(case, outputs, right) for (case, right), outputs in zip(known, computed, strict=True)]
+    return len(known), [words for words in complaints if words]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -54,7 +54,7 @@ def test_every_type_is_right(process: ProcessPoolExecutor, family: str, assemble
 def chain() -> tuple[object, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(a + 1) ÷ b · 2 − a, (a ÷ b) mod b and a + 1 > a of int32, and what they are."""
     x = ends("int32")
-    a, b = (each.reshape(-1).copy() for each in np.meshgrid(x, x, indexing="ij"))
+    a, b = (grid.reshape(-1).copy() for grid in np.meshgrid(x, x, indexing="ij"))
     nodes = [
         helper.make_node("Add", ["a", "one"], ["more"]),
         helper.make_node("Div", ["more", "b"], ["q"]),
@@ -84,9 +84,9 @@ def chain() -> tuple[object, dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 def test_division_within_a_chain_of_operators(tmp_path) -> None:
     model, feed, want = chain()
-    for (name, right), made in zip(want.items(), run_ours(model, tmp_path, feed), strict=True):
-        wrong = np.flatnonzero(made != right)
-        assert not wrong.size, (name, [(int(feed["a"][i]), int(feed["b"][i]), made[i], right[i]) for i in wrong[:5]])
+    for (name, right), output in zip(want.items(), run_ours(model, tmp_path, feed), strict=True):
+        wrong = np.flatnonzero(output != right)
+        assert not wrong.size, (name, [(int(feed["a"][i]), int(feed["b"][i]), output[i], right[i]) for i in wrong[:5]])
 
 
 def test_division_within_a_function(tmp_path) -> None:
@@ -135,5 +135,5 @@ def test_indices_made_of_floats_stay_within_the_table(tmp_path, number: float) -
     ]
     table = np.arange(10, dtype=np.float32)
     model = model_of(nodes, [value("f", (64,))], ["y"], {"table": table})
-    (made,) = run_ours(model, tmp_path, {"f": np.full(64, number, np.float32)})
-    assert np.isin(made, table[[0, -1]]).all()
+    (output,) = run_ours(model, tmp_path, {"f": np.full(64, number, np.float32)})
+    assert np.isin(output, table[[0, -1]]).all()

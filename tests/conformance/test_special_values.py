@@ -29,11 +29,11 @@ SEEDS = (1, 2, 3)
 
 
 def check(group: str, target: Target, folder: Path, seed: int | None, assembled: bool = True) -> None:
-    made = cases(group)
-    trial = Trial(made.model(), target, folder)
+    chosen = cases(group)
+    trial = Trial(chosen.model(), target, folder)
     configs = trial.configs(seed)
     lossy = any(loss(config) for config in configs.values())
-    assert not differences(trial, made, trial.build(configs, assembled), lossy, seed or 0)
+    assert not differences(trial, chosen, trial.build(configs, assembled), lossy, seed or 0)
 
 
 def test_operators_and_inputs_are_many() -> None:

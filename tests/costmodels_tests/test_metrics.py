@@ -60,9 +60,9 @@ def test_doubt_is_judged_where_a_search_looks_and_by_whether_it_knows_where_it_e
     mean = rng.standard_normal(400)
     doubt = np.where(mean > np.quantile(mean, 0.9), 0.02, rng.uniform(0.1, 0.5, 400))  # far too sure of the top
     truth = mean + np.where(doubt < 0.1, 0.3, doubt) * rng.standard_normal(400)
-    found = assess(Prediction(mean, doubt), truth)
-    assert found.coverage[1] > 0.6 > 0.3 > found.top_coverage
-    assert found.doubt_rank > 0.1
-    assert found.doubt_spread > 0.3
+    quality = assess(Prediction(mean, doubt), truth)
+    assert quality.coverage[1] > 0.6 > 0.3 > quality.top_coverage
+    assert quality.doubt_rank > 0.1
+    assert quality.doubt_spread > 0.3
     flat = assess(Prediction(mean, np.full(400, 0.3)), truth)
     assert (flat.doubt_rank, flat.doubt_spread) == pytest.approx((0.0, 0.0))

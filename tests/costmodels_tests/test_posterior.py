@@ -57,10 +57,10 @@ def test_trees_see_the_extents_in_doublings() -> None:
 
 
 def test_the_likely_fastest_come_first_and_differ() -> None:
-    found = likely(known((-1.0, 1.0, 0.0)), SPACE, 3)
-    assert (found[0]["x"], found[0]["y"]) == (8, 1)
-    for index, config in enumerate(found):
-        for other in found[:index]:
+    configs = likely(known((-1.0, 1.0, 0.0)), SPACE, 3)
+    assert (configs[0]["x"], configs[0]["y"]) == (8, 1)
+    for index, config in enumerate(configs):
+        for other in configs[:index]:
             assert sum(a != b for a, b in zip(config.items, other.items, strict=True)) >= APART
 
 

@@ -55,9 +55,9 @@ def _members(thing: type) -> dict[str, Any]:
 
 def signature(name: str, thing: Any) -> str:
     """``name(arguments)``, one per line where they are many."""
-    found = inspect.signature(thing)
+    inspected = inspect.signature(thing)
     words = []
-    for parameter in found.parameters.values():
+    for parameter in inspected.parameters.values():
         if parameter.name == "self" or parameter.name.startswith("_"):
             continue
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and "*" not in words:
@@ -68,15 +68,15 @@ def signature(name: str, thing: Any) -> str:
     text = f"{name}({', '.join(words)})"
     if len(text) > 100:
         text = f"{name}(\n    " + ",\n    ".join(words) + ",\n)"
-    returned = found.return_annotation
-    if inspect.isclass(thing) or returned in (found.empty, None, "None"):
+    returned = inspected.return_annotation
+    if inspect.isclass(thing) or returned in (inspected.empty, None, "None"):
         return text
     return f"{text} -> {annotation(returned)}"
 
 
-def annotation(given: Any) -> str:
+def annotation(written: Any) -> str:
     """A type as it is written in the sources."""
-    return given.strip("'\"") if isinstance(given, str) else getattr(given, "__name__", str(given))
+    return written.strip("'\"") if isinstance(written, str) else getattr(written, "__name__", str(written))
 
 
 def default(parameter: inspect.Parameter) -> str:

@@ -109,13 +109,13 @@ def _given(kernel: Kernel) -> bytes:
 
 
 def _outputs(data: bytes, kernels: Sequence[Kernel]) -> list[Array]:
-    found, at = [], 0
+    arrays, at = [], 0
     for number, kernel in enumerate(kernels):
         returned = int(np.frombuffer(data, np.int32, 1, at)[0])
         if returned:
             raise ValueError(f"kernel {number} returned {returned}")
         shape, dtype = shapes(kernel.func)[-1], dtypes(kernel.func)[-1]
         size = int(np.prod(shape)) * dtype.itemsize
-        found.append(np.frombuffer(data[at + 4 : at + 4 + size], dtype).reshape(shape))
+        arrays.append(np.frombuffer(data[at + 4 : at + 4 + size], dtype).reshape(shape))
         at += 4 + size
-    return found
+    return arrays

@@ -58,22 +58,22 @@ def errors(name: str, exported: Path, target: Target) -> list[float]:
     graph = onnx.load(cached(name), load_external_data=False).graph
     inputs = len({value.name for value in graph.input} - {value.name for value in graph.initializer})
     recorded, got = tensors(cases.read_bytes(), inputs + len(graph.output)), written.read_bytes()
-    found, at = [], 0
+    shares, at = [], 0
     for expected in recorded[inputs:]:
         ours = np.frombuffer(got, np.float32, len(expected), at)
-        found.append(float(np.abs(ours - expected).max() / max(np.abs(expected).max(), 1e-30)))
+        shares.append(float(np.abs(ours - expected).max() / max(np.abs(expected).max(), 1e-30)))
         at += ours.nbytes
-    return found
+    return shares
 
 
 def tensors(data: bytes, count: int) -> list[NDArray[np.float32]]:
     """The first case's tensors, as ``export_c.write_cases`` writes them."""
-    found, at = [], 8
+    arrays, at = [], 8
     for _ in range(count):
         size = int(np.frombuffer(data, np.int64, 1, at)[0])
-        found.append(np.frombuffer(data, np.float32, size // 4, at + 8))
+        arrays.append(np.frombuffer(data, np.float32, size // 4, at + 8))
         at += 8 + size
-    return found
+    return arrays
 
 
 def row(name: str, processor: str) -> dict[str, object]:
@@ -82,11 +82,11 @@ def row(name: str, processor: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         exported = built(name, target, Path(folder))
-        made = time.monotonic()
-        found = errors(name, exported, target)
+        built_at = time.monotonic()
+        shares = errors(name, exported, target)
         ended = time.monotonic()
-    seconds = {"build_s": round(made - began), "emulate_s": round(ended - made)}
-    return {"model": name, "processor": processor, "largest_error": max(found), **seconds}
+    seconds = {"build_s": round(built_at - began), "emulate_s": round(ended - built_at)}
+    return {"model": name, "processor": processor, "largest_error": max(shares), **seconds}
 
 
 def main() -> None:
@@ -99,13 +99,13 @@ def main() -> None:
     lines = arguments.file.read_text().splitlines() if arguments.file.exists() else []
     known = {(one["model"], one["processor"]): one for one in map(json.loads, lines)}
     for name in arguments.names:
-        found = known.get((name, arguments.processor))
-        if found is None:
-            found = row(name, arguments.processor)
+        result = known.get((name, arguments.processor))
+        if result is None:
+            result = row(name, arguments.processor)
             arguments.file.parent.mkdir(parents=True, exist_ok=True)
             with arguments.file.open("a") as stream:
-                stream.write(json.dumps(found) + "\n")
-        print(f"| {name} | {found['processor']} | {found['largest_error']:.1e} |", flush=True)
+                stream.write(json.dumps(result) + "\n")
+        print(f"| {name} | {result['processor']} | {result['largest_error']:.1e} |", flush=True)
 
 
 if __name__ == "__main__":

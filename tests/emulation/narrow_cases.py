@@ -74,7 +74,7 @@ def pair_cases(form: DotForm) -> tuple[Case, ...]:
 
 def single(form: DotForm) -> DotForm:
     """The form of one row of the same types."""
-    return next(each for each in (U8S8, BF16) if each.data == form.data)
+    return next(other for other in (U8S8, BF16) if other.data == form.data)
 
 
 def all_cases(target: Target) -> tuple[Case, ...]:

@@ -36,8 +36,10 @@ TARGETS = {
 def emulated(*names: str, slow: bool = False) -> pytest.MarkDecorator:
     """Targets to run a test for; skipped where they cannot be emulated."""
     marks = [pytest.mark.slow] if slow else []
-    each = [pytest.param(TARGETS[name], id=name, marks=[*marks, needs(TARGETS[name].architecture)]) for name in names]
-    return pytest.mark.parametrize("target", each)
+    parameters = [
+        pytest.param(TARGETS[name], id=name, marks=[*marks, needs(TARGETS[name].architecture)]) for name in names
+    ]
+    return pytest.mark.parametrize("target", parameters)
 
 
 def random_configs(target: Target, count: int) -> Iterator[tuple[Case, Config, Kernel]]:
@@ -47,7 +49,7 @@ def random_configs(target: Target, count: int) -> Iterator[tuple[Case, Config, K
     for case in all_cases(target):
         by_template.setdefault(case.template, []).append(case)
     for cases in by_template.values():
-        found = 0
+        count_found = 0
         for turn in range(5 * count):
             case = cases[turn % len(cases)]
             config = claim(case.func, target).space.sample(1, rng)[0]
@@ -58,20 +60,20 @@ def random_configs(target: Target, count: int) -> Iterator[tuple[Case, Config, K
             arrays = inputs(case.func)
             changed = {index: how.apply(arrays[index]) for index, how in repack(case.func, config).items()}
             yield case, config, Kernel(func, [changed.get(index, array) for index, array in enumerate(arrays)])
-            found += 1
-            if found == count:
+            count_found += 1
+            if count_found == count:
                 break
-        assert found == count, f"too few configs of {cases[0].template} apply"
+        assert count_found == count, f"too few configs of {cases[0].template} apply"
 
 
 def check_random_configs(target: Target, count: int) -> None:
     cases, configs, kernels = zip(*random_configs(target, count), strict=True)
-    for case, config, found in zip(cases, configs, run_emulated(kernels, target), strict=True):
-        expected, rtol = case.expected(*inputs(case.func)), 2e-4 if found.dtype.kind == "f" else 0.0
-        if found.dtype == "bfloat16":  # which neighbour a sum is rounded to depends on its order
-            found, expected, rtol = found.astype(np.float32), expected.astype(np.float32), 2.0**-7
+    for case, config, output in zip(cases, configs, run_emulated(kernels, target), strict=True):
+        expected, rtol = case.expected(*inputs(case.func)), 2e-4 if output.dtype.kind == "f" else 0.0
+        if output.dtype == "bfloat16":  # which neighbour a sum is rounded to depends on its order
+            output, expected, rtol = output.astype(np.float32), expected.astype(np.float32), 2.0**-7
         said = f"{case.name} {config.to_json()}"
-        np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol / 10, err_msg=said)
+        np.testing.assert_allclose(output, expected, rtol=rtol, atol=rtol / 10, err_msg=said)
 
 
 @emulated("neoverse-n2", "rvv256")
@@ -109,6 +111,6 @@ def test_a_dot_product_is_exact(target: Target, form: DotForm) -> None:
     sch.reorder(outer, i, inner)
     sch.decompose_reduction(sch.get_sblock("out"), outer)
     dots.use_dot(sch, i, form, target)
-    found = run_emulated([Kernel(sch.mod["main"], [x, w])], target)[0]
+    output = run_emulated([Kernel(sch.mod["main"], [x, w])], target)[0]
     wide, rtol = (np.float64, 1e-6) if form is BF16 else (np.int64, 0.0)
-    np.testing.assert_allclose(found, np.einsum("kq,kbq->b", x.astype(wide), w.astype(wide)), rtol=rtol)
+    np.testing.assert_allclose(output, np.einsum("kq,kbq->b", x.astype(wide), w.astype(wide)), rtol=rtol)

@@ -101,7 +101,9 @@ OTHERWISE = {
 
 
 @needs_model
-@pytest.mark.parametrize("entry", [each for each in PROCESSORS if each.ports.products], ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "entry", [processor for processor in PROCESSORS if processor.ports.products], ids=lambda entry: entry.name
+)
 def test_the_table_of_ports_is_llvm_s_but_where_it_is_known_better(entry: Processor) -> None:
     target = Target.cpu(entry.name, 1)
     wide, last, count = ("ymm", 15, 12) if target.vector_bytes == 32 else ("zmm", 31, INDEPENDENT)
@@ -109,9 +111,9 @@ def test_the_table_of_ports_is_llvm_s_but_where_it_is_known_better(entry: Proces
         line = INSTRUCTIONS[target.architecture][name]
         alone = tuple(f"\t{line.format(wide=wide, last=last, number=number)}" for number in range(count))
         assert latency <= cycles(alone[:1], target) + 0.1, name
-        found = len(alone) / cycles(alone, target)
-        assert found <= rate * 1.05, name
-        assert (found >= rate * 0.9) != ((entry.name, name) in OTHERWISE), (name, found)
+        rate_found = len(alone) / cycles(alone, target)
+        assert rate_found <= rate * 1.05, name
+        assert (rate_found >= rate * 0.9) != ((entry.name, name) in OTHERWISE), (name, rate_found)
     load = (LOADS[target.architecture].format(wide=wide),) * INDEPENDENT
     same = entry.ports.loads == pytest.approx(INDEPENDENT / cycles(load, target), rel=0.05)
     assert same != ((entry.name, "loads") in OTHERWISE)

@@ -66,13 +66,13 @@ def run(claim: Claim) -> Claim | None:
 
 def unmarked(claims: Sequence[Claim]) -> dict[Path, str]:
     """Return the pages on which a claim's line is missing or different, with the right text."""
-    found = {}
+    texts = {}
     for page in pages():
         text = (ROOT / page).read_text()
         new = marked(text, [claim for claim in claims if claim.page == page])
         if new != text:
-            found[page] = new
-    return found
+            texts[page] = new
+    return texts
 
 
 def mark(claims: Sequence[Claim]) -> None:
@@ -113,9 +113,9 @@ def main() -> int:
     if options.action == "run":
         for claim in chosen:
             if claim.command and not lacking(claim.needs):
-                made = run(claim)
-                failed += [] if made else [claim.section]
-                claims[claims.index(claim)] = made or claim
+                renewed_claim = run(claim)
+                failed += [] if renewed_claim else [claim.section]
+                claims[claims.index(claim)] = renewed_claim or claim
                 write_ledger(claims)
         measured = [claim for claim in chosen if claim.command]
         left = {claim.section: f"needs {lacking(claim.needs)}" for claim in measured if lacking(claim.needs)}

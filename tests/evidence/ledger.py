@@ -71,8 +71,8 @@ class Claim:
     @property
     def mark(self) -> str:
         """The line below the section's heading; empty for constants of the code."""
-        made = ", ".join(part for part in (self.version, self.date, self.machine) if part)
-        return f"{_MARK}{made}.*" if self.version else ""
+        stamp = ", ".join(part for part in (self.version, self.date, self.machine) if part)
+        return f"{_MARK}{stamp}.*" if self.version else ""
 
 
 def release(root: Path = ROOT) -> str:
@@ -103,8 +103,8 @@ def write_ledger(claims: Iterable[Claim], root: Path = ROOT) -> None:
 
 def pages(root: Path = ROOT) -> list[Path]:
     """The documents that may state figures, relative to ``root``."""
-    found = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    return [path.relative_to(root) for path in found if path.relative_to(root).as_posix() not in GENERATED]
+    paths = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [path.relative_to(root) for path in paths if path.relative_to(root).as_posix() not in GENERATED]
 
 
 def sections(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -113,9 +113,9 @@ def sections(text: str) -> Iterator[tuple[str, list[str]]]:
     for line in text.splitlines():
         if line.startswith("```"):
             fenced = not fenced
-        elif not fenced and (found := _HEADING.fullmatch(line)):
+        elif not fenced and (match := _HEADING.fullmatch(line)):
             yield heading, lines
-            heading, lines = found[1].strip(), []
+            heading, lines = match[1].strip(), []
         elif not fenced:
             lines.append(line)
     yield heading, lines
@@ -134,17 +134,17 @@ def stated(root: Path = ROOT) -> list[str]:
 def marked(text: str, claims: Iterable[Claim]) -> str:
     """A page's text with the line of each of its ``claims`` below the heading."""
     lines = {claim.heading: claim.mark for claim in claims if claim.mark}
-    made, fenced, old = list[str](), False, iter(text.splitlines())
+    result, fenced, old = list[str](), False, iter(text.splitlines())
     for line in old:
         if line.startswith(_MARK):
             next(old, None)  # the empty line behind it
             continue
-        made.append(line)
+        result.append(line)
         fenced ^= line.startswith("```")
-        found = None if fenced else _HEADING.fullmatch(line)
-        if found and found[1].strip() in lines:
-            made += ["", lines[found[1].strip()]]
-    return "\n".join(made) + "\n"
+        match = None if fenced else _HEADING.fullmatch(line)
+        if match and match[1].strip() in lines:
+            result += ["", lines[match[1].strip()]]
+    return "\n".join(result) + "\n"
 
 
 def section_span(text: str, heading: str) -> tuple[int, int]:
@@ -154,11 +154,11 @@ def section_span(text: str, heading: str) -> tuple[int, int]:
         ValueError: if there is no such heading.
     """
     text = re.sub(r"^```.*?^```", lambda fenced: " " * len(fenced[0]), text, flags=re.MULTILINE | re.DOTALL)
-    found = re.search(rf"^#+ {re.escape(heading)}\s*$", text, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^#+ {re.escape(heading)}\s*$", text, re.MULTILINE)
+    if match is None:
         raise ValueError(f"no heading {heading!r}")
-    after = re.compile(r"^#+ ", re.MULTILINE).search(text, found.end())
-    return found.end(), after.start() if after else len(text)
+    after = re.compile(r"^#+ ", re.MULTILINE).search(text, match.end())
+    return match.end(), after.start() if after else len(text)
 
 
 def renewed(text: str, claim: Claim, output: str) -> str:

@@ -38,20 +38,20 @@ CLAIM = Claim("docs/speed.md#Speed", "measure", version="0.1.0+abc", date="2026-
 
 
 def test_every_section_with_a_figure_has_a_claim() -> None:
-    assert sorted(set(stated()) - {each.section for each in read_ledger()}) == []
+    assert sorted(set(stated()) - {claim.section for claim in read_ledger()}) == []
 
 
 def test_every_claim_has_a_section_and_a_command_or_constants() -> None:
     headings = {
         f"{page.as_posix()}#{heading}" for page in pages() for heading, _ in sections((ROOT / page).read_text())
     }
-    for each in read_ledger():
-        assert each.section in headings
-        assert bool(each.command) == bool(each.version) == bool(each.date), each.section
+    for claim in read_ledger():
+        assert claim.section in headings
+        assert bool(claim.command) == bool(claim.version) == bool(claim.date), claim.section
 
 
 def test_all_commands_run_within_a_night() -> None:
-    seconds = {each.command: each.seconds for each in read_ledger()}  # a command may stand behind several sections
+    seconds = {claim.command: claim.seconds for claim in read_ledger()}  # a command may stand behind several sections
     assert 0 < sum(seconds.values()) <= NIGHT_S
 
 
@@ -76,16 +76,16 @@ def test_marking_twice_changes_nothing() -> None:
 
 
 def test_figures_are_taken_from_the_output() -> None:
-    made = replace(CLAIM, figures=((r"median ([\d.]+)", r"takes ([\d.]+) ms"),))
-    assert "It takes 9.75 ms." in renewed(PAGE, made, "median 9.75 ms\n")
+    claim = replace(CLAIM, figures=((r"median ([\d.]+)", r"takes ([\d.]+) ms"),))
+    assert "It takes 9.75 ms." in renewed(PAGE, claim, "median 9.75 ms\n")
     with pytest.raises(ValueError, match="the output has nothing"):
-        renewed(PAGE, made, "no figure")
+        renewed(PAGE, claim, "no figure")
 
 
 def test_a_figure_is_only_replaced_in_its_own_section() -> None:
-    made = replace(CLAIM, section="docs/speed.md#Rest", figures=((r"median ([\d.]+)", r"takes ([\d.]+) ms"),))
+    claim = replace(CLAIM, section="docs/speed.md#Rest", figures=((r"median ([\d.]+)", r"takes ([\d.]+) ms"),))
     with pytest.raises(ValueError, match="the section has nothing"):
-        renewed(PAGE, made, "median 9.75 ms\n")
+        renewed(PAGE, claim, "median 9.75 ms\n")
 
 
 def test_the_ledger_is_read_as_it_was_written(root: Path) -> None:

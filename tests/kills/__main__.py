@@ -23,17 +23,17 @@ def table(outcomes: Sequence[Outcome]) -> list[str]:
     rows += [("all", kills), ("not killed", [o for o in outcomes if not o.killed.victim])]
     lines = ["| kills | number | new records | lost | orphans | most repeated | last process gone after | problems |"]
     lines.append("|---|" + "---:|" * 7)
-    for name, each in rows:
-        repeated = max((o.repeated for o in each), default=0)
-        ended_s = max((o.killed.ended_s for o in each), default=0.0)
+    for name, group in rows:
+        repeated = max((o.repeated for o in group), default=0)
+        ended_s = max((o.killed.ended_s for o in group), default=0.0)
         counts = [
-            len(each),
-            sum(o.records for o in each),
-            sum(o.lost for o in each),
-            sum(o.killed.orphans for o in each),
+            len(group),
+            sum(o.records for o in group),
+            sum(o.lost for o in group),
+            sum(o.killed.orphans for o in group),
             repeated,
         ]
-        wrong = sum(bool(o.problems) for o in each)
+        wrong = sum(bool(o.problems) for o in group)
         lines.append(f"| {name} | {' | '.join(map(str, counts))} | {ended_s:.1f} s | {wrong} |")
     return lines
 

@@ -166,7 +166,7 @@ class Campaign:
         save(self.name, self.model, 0)
         reference = onnxruntime.InferenceSession(str(self.model))
         draws = np.random.default_rng(self.seed)
-        self.feed = {each.name: draws.normal(size=each.shape).astype(np.float32) for each in reference.get_inputs()}
+        self.feed = {arg.name: draws.normal(size=arg.shape).astype(np.float32) for arg in reference.get_inputs()}
         self.expected = reference.run(None, self.feed)
         self.stored: set[Key] = set()
         self.twice = False
@@ -229,8 +229,8 @@ class Campaign:
         """One run from its start to its end, by itself or by a kill."""
         few = phase not in ("start", "import", "slots") or victim != "run"
         run = self.started(len(self.stored) + (FEW if few else MANY))
-        found = self.kill(run, victim, phase) if victim else ""
-        return self.ended(run, victim if found else "", found)
+        victim_kind = self.kill(run, victim, phase) if victim else ""
+        return self.ended(run, victim if victim_kind else "", victim_kind)
 
     def started(self, trials: int, environment: Mapping[str, str] = MappingProxyType({})) -> Run:
         """A run that ends after ``trials``, those in the log included; with more in its environment."""

@@ -19,14 +19,14 @@ the end only afterwards."""
 
 def of_run(name: str) -> list[psutil.Process]:
     """Living processes of the run called ``name``."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(VARIABLE) == name and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return processes
 
 
 def is_fork_server(process: psutil.Process) -> bool:
@@ -55,8 +55,8 @@ KINDS: dict[str, Callable[[psutil.Process], bool]] = {"worker": is_worker, "fork
 
 def pick(name: str, kind: str, rng: random.Random) -> psutil.Process | None:
     """A random process of ``kind`` of the run called ``name``; None if there is none now."""
-    found = sorted((process for process in of_run(name) if KINDS[kind](process)), key=lambda process: process.pid)
-    return rng.choice(found) if found else None
+    processes = sorted((process for process in of_run(name) if KINDS[kind](process)), key=lambda process: process.pid)
+    return rng.choice(processes) if processes else None
 
 
 def await_end(name: str) -> tuple[float, list[psutil.Process]]:

@@ -85,7 +85,7 @@ def test_an_orphan_is_found(monkeypatch):
     waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
     process = subprocess.Popen(waiting, env={**os.environ, VARIABLE: "orphan"}, start_new_session=True)
     try:
-        assert [found.pid for found in await_end("orphan")[1]] == [process.pid]
+        assert [orphan.pid for orphan in await_end("orphan")[1]] == [process.pid]
         assert pick("orphan", "worker", random.Random(0)) is None
     finally:
         process.kill()

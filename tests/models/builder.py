@@ -48,10 +48,10 @@ class Builder:
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
         """One node; its first output. With ``outputs`` above 1 the others are called ``FIRST_1``, ``FIRST_2`` …"""
-        made = f"{kind.lower()}{len(self.nodes)}"
-        names = [made, *(f"{made}_{index}" for index in range(1, outputs))]
-        self.nodes.append(helper.make_node(kind, inputs, names, made, **attributes))
-        return made
+        first = f"{kind.lower()}{len(self.nodes)}"
+        names = [first, *(f"{first}_{index}" for index in range(1, outputs))]
+        self.nodes.append(helper.make_node(kind, inputs, names, first, **attributes))
+        return first
 
     def conv(
         self,

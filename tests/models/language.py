@@ -173,8 +173,8 @@ class _Writer:
         d, width = self.d, self.d.groups * self.d.size
         bias = d.family != "llama"
         q, k, v = (self.linear(x, d.width, columns, bias=bias) for columns in (d.width, width, width))
-        made = self.group_attention(q, k, v, layer) if self.grouped else self.plain_attention(q, k, v, layer)
-        return self.linear(made, d.width, d.width, gain=0.5, bias=d.family == "gpt2")
+        attended = self.group_attention(q, k, v, layer) if self.grouped else self.plain_attention(q, k, v, layer)
+        return self.linear(attended, d.width, d.width, gain=0.5, bias=d.family == "gpt2")
 
     # The cache of onnxruntime-genai.
 
@@ -193,7 +193,7 @@ class _Writer:
     def group_attention(self, q: str, k: str, v: str, layer: int) -> str:
         b, d = self.b, self.d
         past = [f"past_key_values.{layer}.{kind}" for kind in ("key", "value")]
-        made = b.op(
+        attended = b.op(
             "GroupQueryAttention",
             *(q, k, v, *past, *self.shared),
             outputs=3,
@@ -206,7 +206,7 @@ class _Writer:
             local_window_size=-1,
         )
         b.nodes[-1].output[1:] = [f"present.{layer}.{kind}" for kind in ("key", "value")]
-        return made
+        return attended
 
     # The cache from ONNX's own operators.
 
@@ -248,8 +248,8 @@ class _Writer:
             k, v = (self.repeated(x) for x in (k, v))
         scores = b.op("MatMul", q, b.op("Transpose", k, perm=[0, 1, 3, 2]))
         scores = b.op("Add", b.op("Mul", scores, b.constant(np.float32(d.size**-0.5))), mask)
-        made = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
-        return b.op("Reshape", b.op("Transpose", made, perm=[0, 2, 1, 3]), b.ints(0, 0, d.width))
+        attended = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
+        return b.op("Reshape", b.op("Transpose", attended, perm=[0, 2, 1, 3]), b.ints(0, 0, d.width))
 
     def turned(self, x: str, cos: str, sin: str) -> str:
         """Rotary positions (J. Su et al., "RoFormer", 2021), by halves."""
@@ -288,10 +288,10 @@ class _Writer:
         return self.b.constant(values)
 
     def linear(self, x: str, rows: int, columns: int, gain: float = 1.0, bias: bool = False) -> str:
-        made = self.product(x, self.normal((rows, columns), gain / np.sqrt(rows)))
+        product = self.product(x, self.normal((rows, columns), gain / np.sqrt(rows)))
         if not bias:
-            return made
-        return self.b.op("Add", made, self.b.constant(self.normal((columns,), 0.1)))
+            return product
+        return self.b.op("Add", product, self.b.constant(self.normal((columns,), 0.1)))
 
     def product(self, x: str, values: Array) -> str:
         """x · values (K, N), in the bits asked for."""

@@ -40,7 +40,7 @@ def _rebatch(model: onnx.ModelProto, batch: int | str) -> None:
     """Change the batch size that the files fix at 1: in inputs, outputs and reshapes (where 0 keeps a dimension)."""
     graph = model.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
-    made = {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
+    filled = {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
     for value in (*graph.input, *graph.output):
         if value.name not in weights:
             size = value.type.tensor_type.shape.dim[0]
@@ -49,7 +49,7 @@ def _rebatch(model: onnx.ModelProto, batch: int | str) -> None:
             else:
                 size.dim_value = batch
     for node in graph.node:
-        if node.op_type == "Reshape" and node.input[0] not in weights.keys() | made:
+        if node.op_type == "Reshape" and node.input[0] not in weights.keys() | filled:
             shape = numpy_helper.to_array(weights[node.input[1]]).copy()
             shape[0] = 0
             weights[node.input[1]].CopyFrom(numpy_helper.from_array(shape, node.input[1]))

@@ -58,8 +58,8 @@ class _Calibration(CalibrationDataReader):
 
     def __init__(self, model: onnx.ModelProto, count: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        given = {tensor.name for tensor in model.graph.initializer}
-        inputs = [value for value in model.graph.input if value.name not in given]
+        weights = {tensor.name for tensor in model.graph.initializer}
+        inputs = [value for value in model.graph.input if value.name not in weights]
         self._feeds = [{value.name: _random(value, rng) for value in inputs} for _ in range(count)]
 
     def get_next(self) -> dict[str, NDArray[Any]] | None:

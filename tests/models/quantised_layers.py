@@ -29,14 +29,14 @@ def quantised_tensors(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """The tensors of bytes that nodes make of the model's inputs, in order."""
     inferred = onnx.shape_inference.infer_shapes(model)
     values = {value.name: value for value in [*inferred.graph.value_info, *inferred.graph.output]}
-    made = {value.name for value in model.graph.input} - {each.name for each in model.graph.initializer}
-    found = []
+    computed = {value.name for value in model.graph.input} - {weight.name for weight in model.graph.initializer}
+    quantised = []
     for node in model.graph.node:
-        if made.intersection(node.input):
-            made.update(node.output)
+        if computed.intersection(node.input):
+            computed.update(node.output)
             known = [values[name] for name in node.output if name in values]
-            found += [value for value in known if value.type.tensor_type.elem_type in BYTES]
-    return found
+            quantised += [value for value in known if value.type.tensor_type.elem_type in BYTES]
+    return quantised
 
 
 def cut_at_quantised(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -65,8 +65,8 @@ def layer_inputs(model: onnx.ModelProto, feed: Arrays) -> dict[str, NDArray[Any]
     known = {value.name for value in whole.graph.output}
     whole.graph.output.extend(value for value in tensors if value.name not in known)
     names = [value.name for value in tensors]
-    made = _run(whole, names, feed)
-    return {**feed, **{name + READ: array for name, array in zip(names, made, strict=True)}}
+    outputs = _run(whole, names, feed)
+    return {**feed, **{name + READ: array for name, array in zip(names, outputs, strict=True)}}
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ def layer_quanta(cut: onnx.ModelProto, feed: Arrays, ours: Mapping[str, NDArray[
     """
     kinds = {value.name: value.type.tensor_type.elem_type for value in cut.graph.output}
     names = [name for name in ours if kinds[name] in BYTES]
-    found = []
+    quanta = []
     for name, theirs in zip(names, _run(cut, names, feed), strict=True):
         difference = np.abs(ours[name].astype(np.int32) - theirs.astype(np.int32))
-        found.append(Quanta(name, difference.size, int(np.count_nonzero(difference)), int(difference.max(initial=0))))
-    return found
+        quanta.append(Quanta(name, difference.size, int(np.count_nonzero(difference)), int(difference.max(initial=0))))
+    return quanta
 
 
 def _run(model: onnx.ModelProto, names: list[str], feed: Arrays) -> list[NDArray[Any]]:

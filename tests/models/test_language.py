@@ -35,11 +35,11 @@ def in_turns(session, decoder, ids, cuts):
     caches, logits = empty_caches(decoder, len(ids)), []
     names = [output.name for output in session.get_outputs()]
     for start, stop in itertools.pairwise(cuts):
-        given = feed(decoder, ids, start, stop, caches)
-        given = {value.name: given[value.name] for value in session.get_inputs()}
-        made = dict(zip(names, session.run(None, given), strict=True))
-        logits.append(made["logits"])
-        caches = {name: made[name.replace("past_key_values", "present")] for name in caches}
+        inputs = feed(decoder, ids, start, stop, caches)
+        inputs = {value.name: inputs[value.name] for value in session.get_inputs()}
+        outputs = dict(zip(names, session.run(None, inputs), strict=True))
+        logits.append(outputs["logits"])
+        caches = {name: outputs[name.replace("past_key_values", "present")] for name in caches}
     return np.concatenate(logits, axis=1)
 
 

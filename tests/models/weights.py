@@ -252,11 +252,11 @@ def materialise(model: onnx.ModelProto) -> None:
     """
     graph = model.graph
     shapes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    made = [node for node in graph.node if node.op_type == "ConstantOfShape" and node.input[0] in shapes]
-    used_as_shape = {node.input[0] for node in made}
+    filled = [node for node in graph.node if node.op_type == "ConstantOfShape" and node.input[0] in shapes]
+    used_as_shape = {node.input[0] for node in filled}
     kept = [tensor for tensor in graph.initializer if tensor.name not in used_as_shape]
-    kept += [_zeros(node.output[0], shapes[node.input[0]]) for node in made]
-    outputs = {node.output[0] for node in made}
+    kept += [_zeros(node.output[0], shapes[node.input[0]]) for node in filled]
+    outputs = {node.output[0] for node in filled}
     _replace(graph.node, [node for node in graph.node if node.output[0] not in outputs])
     _replace(graph.initializer, kept)
     _replace(graph.input, [value for value in graph.input if value.name not in shapes])

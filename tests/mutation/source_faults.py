@@ -82,16 +82,16 @@ def chosen(tree: Mapping[str, str], count: int, seed: int) -> list[Fault]:
             folders.setdefault(path.rpartition("/")[0], {}).setdefault(kind, []).append((path, node))
     order = sorted(folders)
     rng.shuffle(order)
-    found: list[Fault] = []
+    faults: list[Fault] = []
     for folder in cycle(order):
-        if len(found) == count:
+        if len(faults) == count:
             break
         kind = rng.choice(sorted(folders[folder]))
         path, node = rng.choice(folders[folder][kind])
         fault = fault_at(path, tree[path], kind, node)
-        if fault not in found:
-            found.append(fault)
-    return found
+        if fault not in faults:
+            faults.append(fault)
+    return faults
 
 
 def _nodes(module: ast.Module) -> Iterator[ast.AST]:

@@ -45,12 +45,12 @@ def importers_in(tree: Mapping[str, str]) -> dict[str, set[str]]:
 
 def nearest_tests(path: str, tree: Collection[str], importers: Mapping[str, set[str]], most: int) -> list[str]:
     """Return ``most`` test files that import a module: its own, then direct importers, then importers of those."""
-    found, seen, level = [mirror_of(path)] if mirror_of(path) in tree else [], {path}, [path]
-    while level and len(found) < most:
-        level = sorted({user for each in level for user in importers.get(module_name(each), ())} - seen)
+    files, seen, level = [mirror_of(path)] if mirror_of(path) in tree else [], {path}, [path]
+    while level and len(files) < most:
+        level = sorted({user for user_path in level for user in importers.get(module_name(user_path), ())} - seen)
         seen |= set(level)
-        found += [user for user in level if Path(user).name.startswith("test_") and user not in found]
-    return found[:most]
+        files += [user for user in level if Path(user).name.startswith("test_") and user not in files]
+    return files[:most]
 
 
 def run_tests(copy: Path, tests: Iterable[str], log: Path) -> tuple[str, ...]:
@@ -78,12 +78,12 @@ def trial(fault: Fault, copy: Path, tests: Iterable[str], log: Path) -> str:
     right = place.read_text()
     place.write_text(fault.applied(right))
     try:
-        (found,) = run_tests(copy, tests, log) or ("",)
+        (failed,) = run_tests(copy, tests, log) or ("",)
     finally:
         place.write_text(right)
-    if "::" in found and run_tests(copy, [found], log.with_suffix(".clean")):
+    if "::" in failed and run_tests(copy, [failed], log.with_suffix(".clean")):
         return ""  # it fails without the fault too
-    return found
+    return failed
 
 
 def copied(folder: Path, commit: str) -> Path:
@@ -116,10 +116,10 @@ def main() -> int:
             if arguments.only and number not in arguments.only:
                 continue
             tests = nearest_tests(fault.path, tree, importers, arguments.files)
-            found = trial(fault, copy, tests, Path(folder, "log"))
-            print(f"{number}: {fault}: {found or 'not found'}", flush=True)
+            failed = trial(fault, copy, tests, Path(folder, "log"))
+            print(f"{number}: {fault}: {failed or 'not found'}", flush=True)
             with arguments.out.open("a") as stream:
-                stream.write(json.dumps({"number": number, "fault": str(fault), "found": found}) + "\n")
+                stream.write(json.dumps({"number": number, "fault": str(fault), "found": failed}) + "\n")
     return 0
 
 

@@ -43,7 +43,7 @@ def test_wrong_kernels_of_a_quantised_model_are_rejected():
 
 def test_every_kind_of_mistake_can_be_made_and_changes_the_program():
     target = host_target(1)
-    made = set()
+    kinds_made = set()
     for name in ("tiny_cnn", "tiny_encoder"):
         program = import_program(simplify(load_model(cached(name))), target)
         for task in program.tasks:
@@ -51,11 +51,11 @@ def test_every_kind_of_mistake_can_be_made_and_changes_the_program():
             for config in configs:
                 scheduled = lower(load_program(program.programs[task.key]), config, target).mod["main"]
                 for kind in KINDS:
-                    if kind not in made and places(scheduled, kind):
+                    if kind not in kinds_made and places(scheduled, kind):
                         wrong = mutate(scheduled, Mutant(kind, 0))
                         assert str(wrong) != str(scheduled), kind
-                        made.add(kind)
-    assert set(KINDS) - made <= {"sum not started", "sum saturates", "min to max", "first share lost"}
+                        kinds_made.add(kind)
+    assert set(KINDS) - kinds_made <= {"sum not started", "sum saturates", "min to max", "first share lost"}
 
 
 def test_wrong_kernels_in_assembly_are_rejected():
@@ -102,10 +102,10 @@ def test_every_kind_of_mistake_can_be_made_in_assembly_and_changes_one_line(kind
 def test_a_mistake_in_assembly_is_always_the_same():
     kinds = set()
     for number in range(40):
-        found = text_mutants.random_mistake(TEXT, np.random.default_rng(number))
-        assert found == text_mutants.random_mistake(TEXT, np.random.default_rng(number))
-        assert found[2] != TEXT
-        kinds.add(found[0])
+        mistake = text_mutants.random_mistake(TEXT, np.random.default_rng(number))
+        assert mistake == text_mutants.random_mistake(TEXT, np.random.default_rng(number))
+        assert mistake[2] != TEXT
+        kinds.add(mistake[0])
     assert len(kinds) > 8
 
 

@@ -21,14 +21,14 @@ def faults():
 
 
 def test_each_kind_changes_one_expression():
-    found = {kind: (fault.line, fault.before, fault.after) for kind, fault in faults().items()}
-    assert found == {
+    by_kind = {kind: (fault.line, fault.before, fault.after) for kind, fault in faults().items()}
+    assert by_kind == {
         "flipped comparison": (6, "value > most", "value >= most"),
         "dropped branch": (6, "value > most", "False"),
         "off by one": (8, "2", "3"),
         "swapped arguments": (8, "min(value, LIMIT)", "min(LIMIT, value)"),
     }
-    assert len(places_of(SOURCE)) == len(found), "no fault in signatures, messages and constants of the module"
+    assert len(places_of(SOURCE)) == len(by_kind), "no fault in signatures, messages and constants of the module"
 
 
 def test_the_rest_of_the_file_stays():

@@ -59,7 +59,7 @@ class Vocabulary:
 
     def other(self, choices: list[str], than: str, rng: Rng) -> str | None:
         """Another of ``choices``."""
-        rest = [each for each in choices if each != than]
+        rest = [choice for choice in choices if choice != than]
         return rest[int(rng.integers(len(rest)))] if rest else None
 
 
@@ -69,7 +69,7 @@ def parts(line: Line) -> tuple[str, list[str]]:
     name, _, operands = rest.partition("\t")
     if not line.startswith("\t") or name.startswith("."):
         return "", []
-    return name, [each.strip() for each in re.split(r",(?![^\[]*\])", operands)] if operands else []
+    return name, [operand.strip() for operand in re.split(r",(?![^\[]*\])", operands)] if operands else []
 
 
 def joined(name: str, operands: list[str]) -> Line:
@@ -77,8 +77,8 @@ def joined(name: str, operands: list[str]) -> Line:
 
 
 def _one(pattern: re.Pattern[str], text: str, rng: Rng) -> re.Match[str] | None:
-    found = list(pattern.finditer(text))
-    return found[int(rng.integers(len(found)))] if found else None
+    matches = list(pattern.finditer(text))
+    return matches[int(rng.integers(len(matches)))] if matches else None
 
 
 def _put(text: str, match: re.Match[str], new: str, group: int = 0) -> str:
@@ -135,7 +135,7 @@ def _count(line: Line, rng: Rng, _: Vocabulary) -> Line | None:
 
 def _operands(line: Line, rng: Rng, _: Vocabulary) -> Line | None:
     name, operands = parts(line)
-    named = [number for number, each in enumerate(operands) if VECTOR.fullmatch(each)]
+    named = [number for number, operand in enumerate(operands) if VECTOR.fullmatch(operand)]
     if not name.startswith(ORDERED) or len(named) < 2:
         return None
     first, second = named[-2:]
@@ -225,7 +225,7 @@ def places(text: str, kind: str) -> list[int]:
 
 def random_mistake(text: str, rng: Rng) -> tuple[str, int, str]:
     """Any kind that fits alike, then any of its lines: the kind, the line's number and the changed text."""
-    fitting = {kind: found for kind in CHANGES if (found := places(text, kind))}
+    fitting = {kind: numbers for kind in CHANGES if (numbers := places(text, kind))}
     kind = list(fitting)[int(rng.integers(len(fitting)))]
     number = fitting[kind][int(rng.integers(len(fitting[kind])))]
     lines = text.split("\n")

@@ -89,16 +89,16 @@ def differences(job: OracleJob, target: Target) -> Verdict:
     for inputs in strong_inputs(job.candidate):
         outputs = []
         for kernel in kernels:
-            given = [_guarded(packed(array, forms.get(index))) for index, array in enumerate(inputs)]
+            arguments = [_guarded(packed(array, forms.get(index))) for index, array in enumerate(inputs)]
             blank = aligned(task.shapes[-1], numpy_dtype(task.dtypes[-1]))
             blank.view(np.uint8).reshape(-1)[...] = NOTHING
-            given.append(_guarded(blank))
-            before = [whole.copy() for _, whole in given[:-1]]
-            kernel(*(tvm.runtime.from_dlpack(array) for array, _ in given))
-            changed = any((whole != old).any() for (_, whole), old in zip(given[:-1], before, strict=True))
-            if kernel is kernels[1] and (changed or not _is_guarded(*given[-1])):
+            arguments.append(_guarded(blank))
+            before = [whole.copy() for _, whole in arguments[:-1]]
+            kernel(*(tvm.runtime.from_dlpack(array) for array, _ in arguments))
+            changed = any((whole != old).any() for (_, whole), old in zip(arguments[:-1], before, strict=True))
+            if kernel is kernels[1] and (changed or not _is_guarded(*arguments[-1])):
                 return Verdict("outside")
-            outputs.append(given[-1][0])
+            outputs.append(arguments[-1][0])
         if Expected.of(task, outputs[0]).mismatch(outputs[1]):
             return Verdict("wrong")
         equal = equal and outputs[0].tobytes() == outputs[1].tobytes()
@@ -202,7 +202,7 @@ class Judge(AbstractContextManager["Judge"]):
 
 def assembled(models: Iterable[str], graphs: int, target: Target, rng: np.random.Generator) -> list[Candidate]:
     """Kernels in assembly of models and of random graphs: first guesses and some random configs."""
-    found: dict[tuple[str, str], Candidate] = {}
+    by_key: dict[tuple[str, str], Candidate] = {}
     for program in _programs(models, graphs, target):
         for task in program.tasks:
             text, space = program.programs[task.key], program.spaces[task.key]
@@ -211,8 +211,8 @@ def assembled(models: Iterable[str], graphs: int, target: Target, rng: np.random
             for config in (*space.initial[:1], *samples):
                 if written < CONFIGS and assembly(load_program(text), config, target, "kernel"):
                     written += 1
-                    found[task.key, config.to_json()] = Candidate(task, text, config)
-    return list(found.values())
+                    by_key[task.key, config.to_json()] = Candidate(task, text, config)
+    return list(by_key.values())
 
 
 def _programs(models: Iterable[str], graphs: int, target: Target) -> Iterator[Program]:

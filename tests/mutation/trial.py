@@ -99,7 +99,7 @@ class Tally:
 
 def candidates(models: Iterable[str], target: Target, rng: np.random.Generator) -> list[Candidate]:
     """Every kernel of the models, untuned and with two random configs that apply."""
-    found: dict[tuple[str, str], Candidate] = {}
+    by_key: dict[tuple[str, str], Candidate] = {}
     for name in models:
         program = import_program(simplify(_model(name)), target)
         for task in program.tasks:
@@ -111,8 +111,8 @@ def candidates(models: Iterable[str], target: Target, rng: np.random.Generator) 
                     lower(load_program(text), config, target)
                 except ScheduleError:
                     continue
-                found[task.key, config.to_json()] = Candidate(task, text, config)
-    return list(found.values())
+                by_key[task.key, config.to_json()] = Candidate(task, text, config)
+    return list(by_key.values())
 
 
 def _model(name: str) -> onnx.ModelProto:

@@ -80,7 +80,7 @@ def inputs(func: tirx.PrimFunc, seed: int = 0) -> list[Array]:
         limits = np.iinfo(dtype if dtype.itemsize == 1 else np.int16)
         return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
-    return [array(*each) for each in zip(shapes(func)[:-1], dtypes(func)[:-1], strict=True)]
+    return [array(*signature) for signature in zip(shapes(func)[:-1], dtypes(func)[:-1], strict=True)]
 
 
 def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]) -> Array:
@@ -92,11 +92,11 @@ def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]
     with tempfile.TemporaryDirectory() as folder:
         kernel = tvm.runtime.load_module(compiled_library(func, config, target, Path(folder)))["main"]
     changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
-    given = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
+    arguments = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
     out_dtype = dtypes(func)[-1]
     nothing = 77 if out_dtype.kind in "iu" else np.nan  # what is not written shows
     output = tvm.runtime.tensor(np.full(shapes(func)[-1], nothing, out_dtype))
-    kernel(*given, output)
+    kernel(*arguments, output)
     return output.numpy()
 
 
@@ -274,7 +274,7 @@ def straddling_case(
         w = w.reshape(*weight[:6], quad).swapaxes(5, 6)
         filters = w.reshape(blocks, 2, -1, kernel, kernel, inner, lanes).transpose(0, 1, 6, 2, 5, 3, 4)
         filters = filters.reshape(blocks, 2, lanes, channels, kernel, kernel)
-        flat, filters = (each.astype(np.float64) for each in (flat, filters))
+        flat, filters = (array.astype(np.float64) for array in (flat, filters))
         out = np.zeros((n, blocks, oh, ow, lanes), form.sum if form else np.float32)
         for o in range(blocks):
             first = min(o * lanes // per_group, groups - 2)
@@ -424,12 +424,12 @@ def low_bit_case(
         levels = halves(w, 3).transpose(0, 2, 1, 3, 4).reshape(-1, groups, group).astype(np.float64)
         half = np.full((blocks, groups, lanes), 1 << (form.bits - 1))
         points = half if zero is None else halves(zero, 2).reshape(half.shape)
-        by_column = [each.transpose(0, 2, 1).reshape(-1, groups, 1) for each in (points, scale)]
+        by_column = [halved.transpose(0, 2, 1).reshape(-1, groups, 1) for halved in (points, scale)]
         weight = ((levels - by_column[0]) * by_column[1]).reshape(-1, depth)
         numbers = x.astype(np.float64)
         if tiled:
             short = numpy_type("bfloat16")
-            numbers, weight = (each.astype(np.float32).astype(short).astype(np.float64) for each in (x, weight))
+            numbers, weight = (array.astype(np.float32).astype(short).astype(np.float64) for array in (x, weight))
         elif form.data == "int8":
             parts = x.reshape(rows, groups, group)
             step = np.abs(parts).max(-1, keepdims=True) * np.float32(1 / 127)

@@ -58,7 +58,7 @@ def byte_lstm(x, r, scale, sums, h0, c0, backwards=False):
     chunks, quarter, vectors, lanes, _ = r.shape
     rows = r.transpose(0, 1, 4, 2, 3).reshape(chunks, 4 * quarter, vectors, lanes)
     xs, rs, scales = gates_of(x, 4), matrices_of(rows.astype(np.int64), 4), gates_of(scale, 4)
-    corrections = [gates_of(each.astype(np.int64), 4) for each in sums]
+    corrections = [gates_of(own_sums.astype(np.int64), 4) for own_sums in sums]
     for t, before, after in walk:
         q, step, zero = quantised(out[0, before])
         gates = []

@@ -48,9 +48,9 @@ def test_template_names_and_versions_are_identities() -> None:
     identities = [f"{template.name}/{template.version}" for template in CPU_TEMPLATES.templates]
     assert len(set(identities)) == len(identities)
     for case in CASES:
-        found = claim(case.func, TARGET)
-        assert found.space.identity in identities
-        assert found.space.name == found.template
+        claimed = claim(case.func, TARGET)
+        assert claimed.space.identity in identities
+        assert claimed.space.name == claimed.template
 
 
 def test_a_config_of_no_template_is_refused() -> None:
@@ -164,9 +164,9 @@ def test_spaces_are_made_when_asked_for_once_and_travel() -> None:
     spaces = Spaces({"a": program_of(case.func), "none": "no program"}, TARGET)
     assert list(spaces) == ["a", "none"]  # what is not asked for is not even read
     assert spaces["a"] is spaces["a"]
-    found = pickle.loads(pickle.dumps(spaces))["a"]
+    copied = pickle.loads(pickle.dumps(spaces))["a"]
     claimed = claim(case.func, TARGET)
-    assert found.knobs == spaces["a"].knobs == claimed.space.knobs
+    assert copied.knobs == spaces["a"].knobs == claimed.space.knobs
     assert template_name(case.func, TARGET) == claimed.template
     with pytest.raises(KeyError):
         spaces["b"]

@@ -36,9 +36,9 @@ def test_every_processor_is_one_of_llvm_and_has_what_its_level_needs(entry: Proc
 
 
 def test_the_best_processor_is_one_whose_every_flag_is_there() -> None:
-    found = best_processor("amx", AMX, "GenuineIntel")
-    assert found is not None
-    assert found.name == "sapphirerapids"
+    best = best_processor("amx", AMX, "GenuineIntel")
+    assert best is not None
+    assert best.name == "sapphirerapids"
     assert best_processor("avx2", frozenset(), "") is None
 
 
@@ -66,7 +66,7 @@ def test_every_instruction_that_llvm_may_choose_is_in_the_table(entry: Processor
 
 
 @pytest.mark.parametrize(
-    "entry", [each for each in PROCESSORS if each.isa in ("amx", "avx512", "avx2")], ids=lambda e: e.name
+    "entry", [entry for entry in PROCESSORS if entry.isa in ("amx", "avx512", "avx2")], ids=lambda e: e.name
 )
 def test_llvm_does_without_an_instruction_that_a_virtual_machine_hides(entry: Processor) -> None:
     whole = set(code_flags(Target.cpu(entry.name, 1)))

@@ -26,7 +26,9 @@ def test_a_target_can_be_made_of_every_kind_with_a_set_and_of_no_other(kind: str
 
 
 def test_identities_differ_across_sets() -> None:
-    names = [f"{each.name}/{each.version}" for chosen in TEMPLATE_SETS.values() for each in chosen.templates]
+    names = [
+        f"{template.name}/{template.version}" for chosen in TEMPLATE_SETS.values() for template in chosen.templates
+    ]
     assert len(set(names)) == len(names)
 
 

@@ -71,14 +71,14 @@ class Trajectory:
 @cache
 def trajectories(seed: int, trials: int = 96) -> tuple[Trajectory, ...]:
     """Trajectories of all tasks of the made-up model."""
-    found = []
+    all_runs = []
     kernels = [(Conv(h, h, i, o, k), w, 2 * h * h * i * o * 256 * k * k) for h, i, o, k, w in LAYERS]
     kernels += [(Pool2d(16 << index % 8), 1 + index % 3, 10**5 << index % 8) for index in range(12)]
     for index, (kernel, weight, flop) in enumerate(kernels):
         bench = Bench(kernel, 100 + index)
         state = TaskState(f"t{index}", bench.space.name, weight, flop, bench.best_s * PEAK_SHARE)
-        found.append(_run(bench, state, seed, trials))
-    return tuple(found)
+        all_runs.append(_run(bench, state, seed, trials))
+    return tuple(all_runs)
 
 
 def _run(bench: Bench, state: TaskState, seed: int, trials: int) -> Trajectory:

@@ -14,12 +14,12 @@ NEAR = 1.05
 def prior_of(name: str) -> tuple[tuple[object, tuple[Result, ...]], ...]:
     """Some forty results of every other bench of the same space: first guesses and random configs."""
     rng = np.random.default_rng(99)
-    found = []
+    results = []
     for other, bench in BENCHES.items():
         if other != name and bench.space.identity == BENCHES[name].space.identity:
             configs = dict.fromkeys([*bench.space.initial, *bench.space.sample(32, rng)])
-            found.append((bench.space, tuple((config, bench.measure(config, rng)) for config in configs)))
-    return tuple(found)
+            results.append((bench.space, tuple((config, bench.measure(config, rng)) for config in configs)))
+    return tuple(results)
 
 
 def trials_to_near(searcher: str, bench: Bench, seed: int, limit: int, prior: tuple = (), batch: int = 8) -> int:  # type: ignore[type-arg]

@@ -33,11 +33,11 @@ def mix(number, inputs):
 
 def sequential(flat, x):
     """The outputs, one call after the other, every tensor in memory of its own."""
-    made = []
+    outputs = []
     for call in flat.calls:
-        inputs = [x if use.source.place == "input" else made[use.source.index] for use in call.arguments]
-        made.append(mix(call.shape[0], inputs))
-    return [made[use.source.index] for use in flat.outputs]
+        inputs = [x if use.source.place == "input" else outputs[use.source.index] for use in call.arguments]
+        outputs.append(mix(call.shape[0], inputs))
+    return [outputs[use.source.index] for use in flat.outputs]
 
 
 class Mixing(SoftwareDevice):
@@ -86,14 +86,16 @@ def part_of(flat, piece, memory, read_elsewhere):
             arguments.append(Use(Source("arena" if own else "input", index), use.shape, use.dtype))
         call = flat.calls[number]
         calls.append(FlatCall(call.symbol, tuple(arguments), call.shape, call.dtype))
-    made = [call for call in piece.calls if call in read_elsewhere] or [piece.calls[-1]]
-    uses = tuple(Use(Source("arena", inside[call]), flat.calls[call].shape, "float64") for call in made)
+    last_calls = [call for call in piece.calls if call in read_elsewhere] or [piece.calls[-1]]
+    uses = tuple(Use(Source("arena", inside[call]), flat.calls[call].shape, "float64") for call in last_calls)
     own = Flat(tuple(calls), uses, {}, frozenset(), ())
     sizes = {"x": 8, **{value(n): call.shape[0] for n, call in enumerate(flat.calls)}}
-    inputs, outputs = tuple(outside), tuple(value(call) for call in made)
+    inputs, outputs = tuple(outside), tuple(value(call) for call in last_calls)
     if not memory:
         return Part(piece.name, own, inputs, outputs), None
-    given, written = ([TensorSpec(name, (sizes[name],), "float64") for name in names] for names in (inputs, outputs))
+    read_specs, written = (
+        [TensorSpec(name, (sizes[name],), "float64") for name in names] for names in (inputs, outputs)
+    )
 
     def compute(arrays):
         arrays, results = [np.array(array) for array in arrays], []
@@ -102,12 +104,12 @@ def part_of(flat, piece, memory, read_elsewhere):
             if call.symbol == "touchy" and read[0][0] < 0.0:
                 raise ValueError("it is negative")
             results.append(mix(call.shape[0], read))
-        return [results[inside[call]] for call in made]
+        return [results[inside[call]] for call in last_calls]
 
     runs = SimpleNamespace(
-        name=piece.name, inputs=given, outputs=written, steps=None, weights=(), compute=compute, path=piece.name
+        name=piece.name, inputs=read_specs, outputs=written, steps=None, weights=(), compute=compute, path=piece.name
     )
-    return Part(piece.name, device_flat(piece.name, given, written, memory), inputs, outputs, memory), runs
+    return Part(piece.name, device_flat(piece.name, read_specs, written, memory), inputs, outputs, memory), runs
 
 
 class Placed:
@@ -124,10 +126,10 @@ class Placed:
         for piece in pieces:
             reads = {u.source.index for c in piece.calls for u in flat.calls[c].arguments if u.source.place == "arena"}
             elsewhere |= reads - set(piece.calls)
-        made = [part_of(flat, piece, lanes[piece.lane].memory, elsewhere) for piece in pieces]
-        parts = {piece.name: runs for piece, (_, runs) in zip(pieces, made, strict=True) if runs is not None}
+        built = [part_of(flat, piece, lanes[piece.lane].memory, elsewhere) for piece in pieces]
+        parts = {piece.name: runs for piece, (_, runs) in zip(pieces, built, strict=True) if runs is not None}
         outputs = [value(use.source.index) for use in flat.outputs]
-        self.merged = merge([part for part, _ in made], ["x"], outputs, direct=direct)
+        self.merged = merge([part for part, _ in built], ["x"], outputs, direct=direct)
         engines = copy_lanes(lanes, direct)
         numbers = {way: len(lanes) + number for number, way in enumerate(engines)}
         own = [Piece(p.name, calls, p.lane) for p, calls in zip(pieces, self.merged.calls, strict=True)]

@@ -106,23 +106,23 @@ def paced(steps: Steps, compute: Lane, pace: Lane) -> Steps:
     """
     groups = steps.groups or (Group(WHOLE, 0, len(steps.calls)),)
     lanes = (*(steps.lanes or (compute,)), pace)
-    found: list[Group] = []
+    new_groups: list[Group] = []
     calls: list[Step] = []
     last: list[int] = []  # of every old group the last of those made of it
-    given = iter(steps.calls)
+    old_calls = iter(steps.calls)
     for group in groups:
         waits = tuple(last[other] for other in group.waits)
-        own = [next(given) for _ in range(group.calls)]
+        own = [next(old_calls) for _ in range(group.calls)]
         if lanes[group.lane].copies:
-            found.append(replace(group, waits=waits))
+            new_groups.append(replace(group, waits=waits))
             calls += own
         else:
             for step in own:
                 calls += [Step(BEGIN, ()), step, Step(END, ())]
-                found += [
+                new_groups += [
                     Group(group.name, len(lanes) - 1, 1, waits),
                     Group(group.name, group.lane, 1),
                     Group(group.name, len(lanes) - 1, 1),
                 ]
-        last.append(len(found) - 1)
-    return replace(steps, calls=tuple(calls), groups=tuple(found), lanes=lanes)
+        last.append(len(new_groups) - 1)
+    return replace(steps, calls=tuple(calls), groups=tuple(new_groups), lanes=lanes)

@@ -68,8 +68,8 @@ class Interrupting(Mixing):
     left = 1
 
     def program(self, part):
-        made = super().program(part)
-        real = made.run
+        program = super().program(part)
+        real = program.run
 
         def run(inputs, outputs):
             real(inputs, outputs)
@@ -77,8 +77,8 @@ class Interrupting(Mixing):
                 Interrupting.left -= 1
                 raise KeyboardInterrupt
 
-        made.run = run
-        return made
+        program.run = run
+        return program
 
 
 def test_ctrl_c_in_a_device_s_call_is_raised_by_the_run_and_not_lost(library):

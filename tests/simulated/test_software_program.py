@@ -40,9 +40,9 @@ def artifact(tmp_path_factory):
 
 def placed(artifact, share, **speeds):
     """A device with memory for ``share`` of the weights, its input, its output, and what runs the artifact there."""
-    (given,), (made,) = artifact.inputs, artifact.outputs
-    first = -(-spec_bytes(given) // 64) * 64
-    room = Room.of(first + spec_bytes(made), 0, [artifact])
+    (spec,), (result,) = artifact.inputs, artifact.outputs
+    first = -(-spec_bytes(spec) // 64) * 64
+    room = Room.of(first + spec_bytes(result), 0, [artifact])
     limit = room.arena_bytes + room.inner_bytes + int(share * room.weight_bytes)
     room = Room(room.arena_bytes, limit, room.inner_bytes, room.weight_bytes)
     device = SoftwareDevice("sim:0", room, Speeds(NO_TIME, NO_TIME, **speeds), ManualClock())
@@ -51,7 +51,7 @@ def placed(artifact, share, **speeds):
     def answer(x):
         device.upload(x, 0)
         run()
-        y = np.zeros(made.shape, made.dtype)
+        y = np.zeros(result.shape, result.dtype)
         device.download(first, y)
         return y
 
@@ -88,7 +88,7 @@ def test_the_step_for_a_gpu_that_streams_a_model_compares_it_with_its_prediction
     """Its kernels are the CPU's, so that only what is counted is asserted."""
     monkeypatch.setattr(device_profiles, "LARGE", 1 << 16)
     monkeypatch.setattr(CpuBackend, "device", lambda _backend, lane, room: SoftwareDevice(lane.device, room))
-    found = compared(backend_of(artifact.target), Lane("sim:0", 2, 1, "sim:0"), artifact)
-    assert 0 < found["streamed bytes"] < sum(weight.nbytes for weight in artifact.weights)
-    assert found["predicted ms"] >= found["resident ms"] > 0.0
-    assert found["off"] == found["predicted ms"] / found["streamed ms"] - 1.0
+    figures = compared(backend_of(artifact.target), Lane("sim:0", 2, 1, "sim:0"), artifact)
+    assert 0 < figures["streamed bytes"] < sum(weight.nbytes for weight in artifact.weights)
+    assert figures["predicted ms"] >= figures["resident ms"] > 0.0
+    assert figures["off"] == figures["predicted ms"] / figures["streamed ms"] - 1.0

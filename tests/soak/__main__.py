@@ -40,11 +40,11 @@ def grown(held: Sequence[Held]) -> list[str]:
     quarter = max(1, len(held) // 4)
     second, last = held[quarter : 2 * quarter] or held, held[-quarter:]
     wrong = []
-    before, after = (statistics.median(each.rss_mib for each in part) for part in (second, last))
+    before, after = (statistics.median(sample.rss_mib for sample in part) for part in (second, last))
     if after > before + max(FLAT_MIB, FLAT_SHARE * before):
         wrong.append(f"memory grew from {before:.1f} to {after:.1f} MiB")
     for what in ("files", "threads"):
-        before, after = (statistics.median(getattr(each, what) for each in part) for part in (second, last))
+        before, after = (statistics.median(getattr(sample, what) for sample in part) for part in (second, last))
         if after > before + 1:
             wrong.append(f"{what} grew from {before:.0f} to {after:.0f}")
     return wrong
@@ -118,15 +118,15 @@ def table(outcomes: dict[str, list[Outcome]]) -> list[str]:
     """Lines: a row per scenario."""
     lines = ["| what happened | runs | failed | new records | lost | orphans | most repeated | problems |"]
     lines.append("|---|" + "---:|" * 7)
-    for name, each in outcomes.items():
+    for name, of_scenario in outcomes.items():
         counts = [
-            len(each),
-            sum(o.killed.code != 0 for o in each),
-            sum(o.records for o in each),
-            sum(o.lost for o in each),
-            sum(o.killed.orphans for o in each),
-            max(o.repeated for o in each),
-            sum(bool(o.problems) for o in each),
+            len(of_scenario),
+            sum(o.killed.code != 0 for o in of_scenario),
+            sum(o.records for o in of_scenario),
+            sum(o.lost for o in of_scenario),
+            sum(o.killed.orphans for o in of_scenario),
+            max(o.repeated for o in of_scenario),
+            sum(bool(o.problems) for o in of_scenario),
         ]
         lines.append(f"| {name} | {' | '.join(map(str, counts))} |")
     return lines
@@ -158,14 +158,14 @@ def main() -> int:
                 for problem in outcome.problems:
                     problems += 1
                     print(f"  {problem}", flush=True)
-            held = {each.kind: each.end() for each in alive}
+            held = {resident.kind: resident.end() for resident in alive}
     held["this process, which opens every artifact"] = (own, grown(own))
     print("\n".join(table(outcomes)))
     print("\n| process | answers or runs | memory MiB, after a quarter and at the end | files | threads | problems |")
     print("|---|---:|---:|---:|---:|---|")
-    for kind, (each, wrong) in held.items():
+    for kind, (samples, wrong) in held.items():
         problems += len(wrong)
-        early, late = each[len(each) // 4], each[-1]
+        early, late = samples[len(samples) // 4], samples[-1]
         numbers = f"{early.rss_mib:.1f}, {late.rss_mib:.1f} | {early.files}, {late.files}"
         numbers += f" | {early.threads}, {late.threads}"
         print(f"| {kind} | {late.count} | {numbers} | {'; '.join(wrong) or 'none'} |")

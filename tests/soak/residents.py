@@ -92,7 +92,7 @@ def serve(folder: Path, model: Path, counter: Counter, stopped: threading.Event)
     """Answer with the artifact in ``folder`` until told to stop."""
     reference = onnxruntime.InferenceSession(str(model))
     rng = np.random.default_rng(0)
-    feed = {each.name: rng.normal(size=each.shape).astype(np.float32) for each in reference.get_inputs()}
+    feed = {arg.name: rng.normal(size=arg.shape).astype(np.float32) for arg in reference.get_inputs()}
     expected = reference.run(None, feed)
     session = autotune.InferenceSession(folder / "at" / "m.tuned")
 

@@ -68,9 +68,9 @@ class Scenarios:
     def interrupted(self, campaign: Campaign) -> Killed:
         """Ctrl-C at a random moment."""
         run = campaign.started(len(campaign.stored) + MANY)
-        found = self._reached(campaign, run)
+        phase = self._reached(campaign, run)
         run.process.send_signal(signal.SIGINT)
-        return campaign.ended(run, "interruption", found)
+        return campaign.ended(run, "interruption", phase)
 
     def side_by_side(self, campaign: Campaign) -> Killed:
         """Two runs with one log and one artifact; both may measure the same config."""
@@ -96,25 +96,25 @@ class Scenarios:
     def full_disk(self, campaign: Campaign) -> Killed:
         """From a random moment on no byte can be written."""
         run = campaign.started(len(campaign.stored) + MANY)
-        found = self._reached(campaign, run)
+        phase = self._reached(campaign, run)
         filler = campaign.folder / "filler"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while file.write(bytes(1 << 16)):
                 pass
         try:
-            return campaign.ended(run, "full disk", found)
+            return campaign.ended(run, "full disk", phase)
         finally:
             filler.unlink()
 
     def less_memory(self, campaign: Campaign) -> Killed:
         """From a random moment on hardly a byte can be allocated."""
         run = campaign.started(len(campaign.stored) + MANY)
-        found = self._reached(campaign, run)
+        phase = self._reached(campaign, run)
         for process in of_run(run.name):
             with contextlib.suppress(psutil.Error):
                 most = process.memory_info().vms + SPARE_BYTES
                 process.rlimit(psutil.RLIMIT_AS, (most, most))
-        return campaign.ended(run, "less memory", found)
+        return campaign.ended(run, "less memory", phase)
 
     def clock_jumps(self, campaign: Campaign) -> Killed:
         """The time of day is set back and forth by seconds to years."""

@@ -61,7 +61,7 @@ FLAT = [Held(n, 0, 100.0 + n % 3, 20, 9) for n in range(40)]
     ],
 )
 def test_what_a_process_holds_more_of_at_the_end_is_seen(changed, problem):
-    assert grown([*FLAT[:30], *(dataclasses.replace(each, **changed) for each in FLAT[30:])]) == problem
+    assert grown([*FLAT[:30], *(dataclasses.replace(sample, **changed) for sample in FLAT[30:])]) == problem
 
 
 def test_the_table_has_a_row_per_scenario():
@@ -93,9 +93,9 @@ def test_a_run_on_a_full_disk_loses_nothing(scenarios):
 def test_every_scenario_of_every_model(scenarios):
     folder, machine = scenarios
     campaigns = begun(folder, 1)
-    found = [
+    problems = [
         (name, problem)
         for name, outcome in itertools.islice(runs(campaigns, machine, float("inf")), 21)
         for problem in outcome.problems
     ]
-    assert found == []
+    assert problems == []

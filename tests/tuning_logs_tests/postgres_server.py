@@ -27,8 +27,8 @@ GONE_S = 60.0
 def program_folder() -> Path | None:
     """The folder with ``initdb`` and ``pg_ctl``, newest first: Debian keeps them out of PATH."""
     folders = sorted(DEBIAN.glob("*/bin"), key=lambda folder: float(folder.parent.name), reverse=True)
-    if found := shutil.which("pg_ctl"):
-        folders.append(Path(found).parent)
+    if program := shutil.which("pg_ctl"):
+        folders.append(Path(program).parent)
     return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "pg_ctl").exists()), None)
 
 

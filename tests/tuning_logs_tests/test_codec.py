@@ -32,7 +32,7 @@ def test_every_field_takes_part_in_the_digest() -> None:
         dataclasses.replace(record, key=dataclasses.replace(KEY, tvm="1")),
         dataclasses.replace(record, measurement=dataclasses.replace(record.measurement, run_s=2.0)),
     ]
-    assert len({digest(each) for each in (record, *changed)}) == 5
+    assert len({digest(variant) for variant in (record, *changed)}) == 5
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ ZEN4 = Target("llvm", isa="avx512", mcpu="znver4", threads=2)
     ],
 )
 def test_compatible_machines_follow_archspec(there: Target, here: Target, words: str) -> None:
-    found = incompatibility(there, here)
-    assert (found == "") == (words == "")
-    assert words in found
+    reason = incompatibility(there, here)
+    assert (reason == "") == (words == "")
+    assert words in reason
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ def test_a_record_survives_json(record: TuningRecord) -> None:
 
 
 @pytest.mark.endurance
-@given(made=st.lists(records(), max_size=5))
-def test_a_log_survives_the_trip(made: list[TuningRecord]) -> None:
+@given(stored=st.lists(records(), max_size=5))
+def test_a_log_survives_the_trip(stored: list[TuningRecord]) -> None:
     source, destination = memory_log(), memory_log()
-    source.append(made)
+    source.append(stored)
     report = import_lines(line_bytes(source), destination, any_program)
     assert report.bad == []
     assert_same(source, destination)

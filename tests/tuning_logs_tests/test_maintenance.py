@@ -139,17 +139,17 @@ def test_gc_never_changes_the_best(tmp_path: Path) -> None:
 
     @settings(max_examples=60)
     @given(
-        made=st.lists(st.one_of(_measured, _failed), max_size=15),
+        appended=st.lists(st.one_of(_measured, _failed), max_size=15),
         before=st.integers(0, 10).map(float),
         keep=st.integers(1, 3),
     )
-    def unchanged(made: list[TuningRecord], before: float, keep: int) -> None:
+    def unchanged(appended: list[TuningRecord], before: float, keep: int) -> None:
         gc_all(log)
-        log.append(made)
+        log.append(appended)
         best = log.best(KEY)
         gc(log, {"failed", "dominated"}, before=before, keep=keep)
         assert log.best(KEY) == best
-        assert set(map(repr, log.records())) >= {repr(r) for r in made if r.when >= before}
+        assert set(map(repr, log.records())) >= {repr(r) for r in appended if r.when >= before}
 
     unchanged()
     log.close()
@@ -161,16 +161,16 @@ def gc_all(log: TuningLog) -> None:
 
 
 def test_stats_add_up(log: TuningLog) -> None:
-    found = stats(log)
-    assert (found.records, found.timed, found.failed) == (4, 2, {"compile_error": 1, "timeout": 1})
-    assert (found.tasks, found.targets, found.keys, found.workloads) == (2, 1, 2, 1)
-    assert (found.oldest, found.newest, found.spent_s) == (1.0, 4.0, 2.5)
-    assert found.bytes >= Path(log.database.where).stat().st_size
-    assert found.where == log.database.where
+    figures = stats(log)
+    assert (figures.records, figures.timed, figures.failed) == (4, 2, {"compile_error": 1, "timeout": 1})
+    assert (figures.tasks, figures.targets, figures.keys, figures.workloads) == (2, 1, 2, 1)
+    assert (figures.oldest, figures.newest, figures.spent_s) == (1.0, 4.0, 2.5)
+    assert figures.bytes >= Path(log.database.where).stat().st_size
+    assert figures.where == log.database.where
 
 
 def test_stats_of_an_empty_log(tmp_path: Path) -> None:
     store = open_log(tmp_path / "empty.db")
-    found = stats(store)
-    assert (found.records, found.oldest, found.spent_s) == (0, None, 0.0)
+    figures = stats(store)
+    assert (figures.records, figures.oldest, figures.spent_s) == (0, None, 0.0)
     store.close()

@@ -37,11 +37,11 @@ class TestPostgresStore(StoreSuite):
 
 
 def test_a_new_log_has_the_tables_and_indices_of_the_code(log: TuningLog) -> None:
-    found = inspect(log.database.engine)
-    assert set(found.get_table_names()) == {*METADATA.tables, VERSION.name}
+    inspector = inspect(log.database.engine)
+    assert set(inspector.get_table_names()) == {*METADATA.tables, VERSION.name}
     for name, table in METADATA.tables.items():
-        assert [column["name"] for column in found.get_columns(name)] == [column.name for column in table.columns]
-        assert {index.name for index in table.indexes} <= {index["name"] for index in found.get_indexes(name)}
+        assert [column["name"] for column in inspector.get_columns(name)] == [column.name for column in table.columns]
+        assert {index.name for index in table.indexes} <= {index["name"] for index in inspector.get_indexes(name)}
 
 
 def test_many_writers_who_create_the_log_together(address: str) -> None:
@@ -61,9 +61,9 @@ def test_care(log: TuningLog) -> None:
     log.append([timed(index, 1.0 + index, when=1.0) for index in range(5)] + [failed(9, when=1.0)])
     assert verify(log, any_program).ok
     assert gc(log, {"failed", "dominated"}, before=2.0, keep=2).dropped == {"failed": 1, "dominated": 3}
-    found = stats(log)
-    assert (found.records, found.oldest) == (2, 1.0)
-    assert found.bytes > 0
+    figures = stats(log)
+    assert (figures.records, figures.oldest) == (2, 1.0)
+    assert figures.bytes > 0
 
 
 def test_merge_with_a_file(log: TuningLog, tmp_path: Path) -> None:

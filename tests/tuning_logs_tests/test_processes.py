@@ -45,8 +45,8 @@ def check_many_writers(address: str | Path, processes: int, count: int) -> None:
     children = [forked(lambda number=number: write_singly(address, number, count)) for number in range(processes)]  # type: ignore[misc]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * processes
     log = open_log(address)
-    found = [record.config.integer("unroll") for record in log.records(KEY)]
-    assert sorted(found) == sorted(process * 10_000 + index for process in range(processes) for index in range(count))
+    numbers = [record.config.integer("unroll") for record in log.records(KEY)]
+    assert sorted(numbers) == sorted(process * 10_000 + index for process in range(processes) for index in range(count))
     assert verify(log, any_program).ok
     log.close()
 
@@ -92,10 +92,10 @@ def check_killed_writers(address: str | Path, kills: int, seed: int, settle: Cal
         acknowledged = killed_writer(address, rng)
         settle()
         log = open_log(address)
-        found = sorted(record.config.integer("unroll") for record in log.records(KEY))
-        assert found == list(range(len(found)))
-        assert len(found) % BATCH == 0
-        batches = len(found) // BATCH - stored
+        numbers = sorted(record.config.integer("unroll") for record in log.records(KEY))
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) % BATCH == 0
+        batches = len(numbers) // BATCH - stored
         assert acknowledged <= batches <= acknowledged + 1
         stored += batches
         assert verify(log, any_program).ok

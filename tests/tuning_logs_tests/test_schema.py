@@ -28,13 +28,19 @@ def load(dump: Path, path: Path) -> Path:
 
 def described(log: TuningLog) -> dict[str, object]:
     """Everything SQLAlchemy sees of a log's tables, and the conditions of its indices, which it does not show."""
-    found = inspect(log.database.engine)
+    inspector = inspect(log.database.engine)
     tables: dict[str, object] = {}
-    for name in sorted(found.get_table_names()):
-        columns = [(c["name"], str(c["type"]), c["nullable"], c["primary_key"]) for c in found.get_columns(name)]
-        indices = sorted((i["name"], i["column_names"], i["unique"]) for i in found.get_indexes(name))
-        keys = sorted((k["constrained_columns"], k["referred_table"]) for k in found.get_foreign_keys(name))
-        tables[name] = (columns, indices, keys, found.get_unique_constraints(name), found.get_pk_constraint(name))
+    for name in sorted(inspector.get_table_names()):
+        columns = [(c["name"], str(c["type"]), c["nullable"], c["primary_key"]) for c in inspector.get_columns(name)]
+        indices = sorted((i["name"], i["column_names"], i["unique"]) for i in inspector.get_indexes(name))
+        keys = sorted((k["constrained_columns"], k["referred_table"]) for k in inspector.get_foreign_keys(name))
+        tables[name] = (
+            columns,
+            indices,
+            keys,
+            inspector.get_unique_constraints(name),
+            inspector.get_pk_constraint(name),
+        )
     with log.database.engine.connect() as connection:
         sql = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE name LIKE 'records_by_%'")).all()
     return tables | {name: statement.partition(" WHERE ")[2] for name, statement in sql}

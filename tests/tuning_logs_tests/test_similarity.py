@@ -51,11 +51,11 @@ def test_neighbours_come_nearest_first_with_their_fastest_records_first() -> Non
     log.append([timed(1, 2.0, key=other_key(task="wide", target=SPR.fingerprint))])
     close = other_key(task="close", target=SPR.fingerprint)
     log.append([timed(1, 2.0, key=close), timed(2, 1.0, key=close), failed(3, key=close), timed(2, 3.0, key=close)])
-    found = near(log, {"wide": conv(256), "close": conv(72)})
-    assert [neighbour.key.task for neighbour in found.used] == ["close", "wide"]
-    assert [record.measurement.latency_s for record in found.used[0].records] == [2.0, 3.0]
-    assert "doublings away" in found.used[0].why
-    assert found.refused == ()
+    nearness = near(log, {"wide": conv(256), "close": conv(72)})
+    assert [neighbour.key.task for neighbour in nearness.used] == ["close", "wide"]
+    assert [record.measurement.latency_s for record in nearness.used[0].records] == [2.0, 3.0]
+    assert "doublings away" in nearness.used[0].why
+    assert nearness.refused == ()
     assert len(near(log, {"wide": conv(256), "close": conv(72)}, per_task=1).used[0].records) == 1
 
 
@@ -64,9 +64,9 @@ def test_own_records_are_no_neighbours_but_the_same_task_elsewhere_is() -> None:
     log.add_target(HASWELL)
     log.append([timed(1, 1.0, key=HERE), timed(2, 1.0, key=dataclasses.replace(HERE, target=HASWELL.fingerprint))])
     log.append([timed(3, 1.0, key=dataclasses.replace(HERE, tvm="0.26"))])
-    found = near(log, {})  # no program is needed for the same task
-    assert [neighbour.why for neighbour in found.used] == ["tvm 0.26", f"target {HASWELL.fingerprint}"]
-    assert found.used[1].distance == pytest.approx(2.0)
+    nearness = near(log, {})  # no program is needed for the same task
+    assert [neighbour.why for neighbour in nearness.used] == ["tvm 0.26", f"target {HASWELL.fingerprint}"]
+    assert nearness.used[1].distance == pytest.approx(2.0)
 
 
 def test_refusals_name_the_field() -> None:
@@ -77,9 +77,9 @@ def test_refusals_name_the_field() -> None:
     log.append([timed(1, 1.0, key=dataclasses.replace(HERE, **changes)) for changes in fields])
     log.append([failed(1, key=dataclasses.replace(HERE, task="failed"))])  # nothing to learn from
     log.append([timed(1, 1.0, key=dataclasses.replace(HERE, space="matmul/1"))])  # another template
-    found = near(log, {})
-    assert found.used == ()
-    whys = sorted(refusal.why for refusal in found.refused)
+    nearness = near(log, {})
+    assert nearness.used == ()
+    whys = sorted(refusal.why for refusal in nearness.refused)
     assert [why.split(":")[0] for why in whys] == [
         "mcpu differs",
         "program unknown",
@@ -87,8 +87,8 @@ def test_refusals_name_the_field() -> None:
         "target differs",
     ]
     assert "conv2d/0 there, conv2d/1 here" in whys[2]
-    assert "4 other tasks are not used" in found.told()
-    assert "2 more reasons" in found.told()
+    assert "4 other tasks are not used" in nearness.told()
+    assert "2 more reasons" in nearness.told()
 
 
 def test_few_programs_are_looked_at_and_the_richest_first() -> None:
@@ -105,9 +105,9 @@ def test_few_programs_are_looked_at_and_the_richest_first() -> None:
     log.add_target(SPR)
     neighbourhood = Neighbourhood(log, signature_of, most_programs=3)
     for _ in range(2):
-        found = neighbourhood.near(HERE, conv(64), most_tasks=2)
-        assert [neighbour.key.task for neighbour in found.used] == ["t3", "t4"]  # equally near: by key
-        assert len(found.refused) == 3
+        nearness = neighbourhood.near(HERE, conv(64), most_tasks=2)
+        assert [neighbour.key.task for neighbour in nearness.used] == ["t3", "t4"]  # equally near: by key
+        assert len(nearness.refused) == 3
     assert asked == ["t5", "t4", "t3"]
 
 

@@ -59,17 +59,19 @@ def main() -> None:
     lines = options.results.read_text().splitlines() if options.results.is_file() else []
     known = {data["name"]: Outcome(**data) for data in map(json.loads, lines)}
     began = time.monotonic()
-    found = (given.glob("*.onnx") if given.is_dir() else [given] for given in options.models)
-    for path in sorted(chain.from_iterable(found)):
+    groups = (place.glob("*.onnx") if place.is_dir() else [place] for place in options.models)
+    for path in sorted(chain.from_iterable(groups)):
         outcome = known.get(path.stem)
         done = outcome is not None and (outcome.tuned is not None or not options.untuned)
         if done or time.monotonic() - began > options.limit_s:
             continue
         outcome = outcome or tried(path)
         if options.effort and outcome.kind in ("whole", "fallback"):
-            made = tuned(path, outcome.kind, outcome.inputs, options.effort, options.rounds, options.keep)
-            outcome = replace(outcome, tuned=vars(made))
-            print(f"{'right' if made.right else 'FAILED':8} {made.seconds:6.1f} s {made.message[:300]}", flush=True)
+            result = tuned(path, outcome.kind, outcome.inputs, options.effort, options.rounds, options.keep)
+            outcome = replace(outcome, tuned=vars(result))
+            print(
+                f"{'right' if result.right else 'FAILED':8} {result.seconds:6.1f} s {result.message[:300]}", flush=True
+            )
         if options.untuned and outcome.kind in ("whole", "fallback"):
             outcome = replace(outcome, tuned=vars(built(path, outcome.kind, outcome.inputs)))
             print(f"{'right' if outcome.tuned['right'] else 'FAILED':8} {outcome.tuned['message'][:300]}", flush=True)
@@ -117,10 +119,11 @@ def strangers_page(known: Mapping[str, Outcome]) -> str:
         "| model | nodes | MB | verdict | largest relative error |",
         "|---|---|---|---|---|",
     ]
-    for each in outcomes:
-        error = f"{each.tuned['error']:.1g}" if each.tuned and each.tuned["right"] else "–"
-        lines.append(f"| {each.name} | {each.nodes} | {each.megabytes} | {each.verdict or 'imported only'} | {error} |")
-    rest = [(each, (each.tuned or {}).get("message") or each.message) for each in outcomes]
+    for stranger in outcomes:
+        error = f"{stranger.tuned['error']:.1g}" if stranger.tuned and stranger.tuned["right"] else "–"
+        verdict = stranger.verdict or "imported only"
+        lines.append(f"| {stranger.name} | {stranger.nodes} | {stranger.megabytes} | {verdict} | {error} |")
+    rest = [(outcome, (outcome.tuned or {}).get("message") or outcome.message) for outcome in outcomes]
     if any(message for _, message in rest):
         lines += ["", "## Not right or not whole, and why", ""]
         lines += [f"- **{one.name}**: {' '.join(m.split(COMMAND)[0].split())[:300]}" for one, m in rest if m]
@@ -131,9 +134,9 @@ def page(known: Mapping[str, Outcome]) -> str:
     """docs/zoo.md."""
     outcomes = sorted(known.values(), key=lambda outcome: outcome.name)
     counts = Counter(outcome.kind for outcome in outcomes)
-    made = [outcome.tuned for outcome in outcomes if outcome.tuned]
-    efforts = ", ".join(sorted({f"`--effort {each['effort']}`" for each in made}))
-    right, compared = sum(each["right"] for each in made), sum(bool(each["speed"]) for each in made)
+    results = [outcome.tuned for outcome in outcomes if outcome.tuned]
+    efforts = ", ".join(sorted({f"`--effort {result['effort']}`" for result in results}))
+    right, compared = sum(result["right"] for result in results), sum(bool(result["speed"]) for result in results)
     lines = [
         "# Models that people have",
         "",
@@ -147,8 +150,8 @@ def page(known: Mapping[str, Outcome]) -> str:
         "|---|---|---|---|---|",
         f"| {len(outcomes)} | {counts['whole']} | {counts['fallback']} | {counts['refused']} | {counts['crash']} |",
         "",
-        f"{right} of {len(made)} tuned models ({efforts}) match ONNX Runtime, and {compared} were compared. "
-        + ahead(made),
+        f"{right} of {len(results)} tuned models ({efforts}) match ONNX Runtime, and {compared} were compared. "
+        + ahead(results),
         "",
         "- *Import s*: from the start of the process to the tasks or the refusal. *Run s*: the entire `tune run`.",
         "- *Peak MB*: the larger of the two processes that import.",
@@ -159,26 +162,30 @@ def page(known: Mapping[str, Outcome]) -> str:
         "|---" * len(COLUMNS) + "|",
     ]
     lines += [
-        f"| {each.name} | {each.nodes} | {each.megabytes} | {each.kind} | {each.seconds} | {each.peak_mb:.0f} |"
-        f" {' | '.join(_tuned_cells(each.tuned))} |"
-        for each in outcomes
+        f"| {outcome.name} | {outcome.nodes} | {outcome.megabytes} | {outcome.kind} | {outcome.seconds} "
+        f"| {outcome.peak_mb:.0f} | {' | '.join(_tuned_cells(outcome.tuned))} |"
+        for outcome in outcomes
     ]
-    failed = [each for each in outcomes if each.tuned and not each.tuned["right"]]
+    failed = [outcome for outcome in outcomes if outcome.tuned and not outcome.tuned["right"]]
     if failed:
         lines += ["", "## Not right, and why", ""]
         lines += [
-            f"- **{each.name}**: {' '.join(each.tuned['message'].split())[:300]}" for each in failed if each.tuned
+            f"- **{outcome.name}**: {' '.join(outcome.tuned['message'].split())[:300]}"
+            for outcome in failed
+            if outcome.tuned
         ]
-    rest = [each for each in outcomes if each.message]
+    rest = [outcome for outcome in outcomes if outcome.message]
     if rest:
         lines += ["", "## Not whole, and why", ""]
-        lines += [f"- **{each.name}**: {' '.join(each.message.split(COMMAND)[0].split())[:300]}" for each in rest]
+        lines += [
+            f"- **{outcome.name}**: {' '.join(outcome.message.split(COMMAND)[0].split())[:300]}" for outcome in rest
+        ]
     return "\n".join(lines) + "\n"
 
 
-def ahead(made: Iterable[Mapping[str, Any]]) -> str:
+def ahead(results: Iterable[Mapping[str, Any]]) -> str:
     """How many of what was tuned are as fast as the better of the other engines, and the geometric means over it."""
-    least = [(min(each["speed"].values()), each["tuned_ms"]) for each in made if each["speed"]]
+    least = [(min(result["speed"].values()), result["tuned_ms"]) for result in results if result["speed"]]
     if not least:
         return ""
     large = [speed for speed, ms in least if ms >= LARGE_MS]
@@ -192,13 +199,13 @@ def ahead(made: Iterable[Mapping[str, Any]]) -> str:
     return words + "."
 
 
-def _tuned_cells(made: Mapping[str, Any] | None) -> list[str]:
-    if not made or not made["right"]:
+def _tuned_cells(result: Mapping[str, Any] | None) -> list[str]:
+    if not result or not result["right"]:
         return ["–"] * 5
-    speed = made["speed"] or {}
+    speed = result["speed"] or {}
     over = [f"{speed[engine]:.2f}" if engine in speed else "–" for engine in ENGINES]
-    apart = ", ".join(f"{ns:.0f}" for ns in made.get("apart_ns") or ())
-    return [f"{made['seconds']:.0f}", f"{made['tuned_ms']:.3g}", *over, apart or "–"]
+    apart = ", ".join(f"{ns:.0f}" for ns in result.get("apart_ns") or ())
+    return [f"{result['seconds']:.0f}", f"{result['tuned_ms']:.3g}", *over, apart or "–"]
 
 
 if __name__ == "__main__":

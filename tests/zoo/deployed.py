@@ -229,10 +229,10 @@ def _module(name: str) -> Export:
 
         make, arguments = _modules()[name]
         torch.manual_seed(0)
-        model, given = make(), arguments()
-        if given[0].ndim == 4:
-            _settle(model, given)
-        _write(model, given, path, "ts")
+        model, inputs = make(), arguments()
+        if inputs[0].ndim == 4:
+            _settle(model, inputs)
+        _write(model, inputs, path, "ts")
 
     return export
 

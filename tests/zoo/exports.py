@@ -149,7 +149,7 @@ def _settle(model: Any, arguments: tuple[Any, ...]) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.momentum = 1.0
-    wide = tuple(torch.randn(4, *each.shape[1:]) for each in arguments)  # one number has no variance
+    wide = tuple(torch.randn(4, *argument.shape[1:]) for argument in arguments)  # one number has no variance
     with torch.no_grad():
         model.train()(*wide)
 
@@ -207,7 +207,7 @@ def _find_something(model: Any) -> None:
         for name, weight in model.named_parameters():
             if weight.ndim < 2 or name.startswith("backbone.body"):
                 continue
-            spread = next((each for part, each in SPREADS.items() if part in name), 1.2)
+            spread = next((spread_of for part, spread_of in SPREADS.items() if part in name), 1.2)
             weight.normal_(0.0, spread / weight[0].numel() ** 0.5)
         for name, bias in model.named_parameters():
             if name.endswith("bias") and ("cls" in name or "classification" in name):

@@ -45,11 +45,11 @@ class CausalConvolutions(nn.Module):
 class Residual(nn.Module):
     """Two convolutions with group norms that take a time embedding."""
 
-    def __init__(self, width: int, made: int) -> None:
+    def __init__(self, width: int, channels: int) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv2d(width, made, 3, padding=1), nn.Conv2d(made, made, 3, padding=1)
-        self.norms = nn.ModuleList([nn.GroupNorm(4, width), nn.GroupNorm(4, made)])
-        self.time, self.skip = nn.Linear(32, 2 * made), nn.Conv2d(width, made, 1)
+        self.first, self.second = nn.Conv2d(width, channels, 3, padding=1), nn.Conv2d(channels, channels, 3, padding=1)
+        self.norms = nn.ModuleList([nn.GroupNorm(4, width), nn.GroupNorm(4, channels)])
+        self.time, self.skip = nn.Linear(32, 2 * channels), nn.Conv2d(width, channels, 1)
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         scale, shift = self.time(time)[:, :, None, None].chunk(2, 1)
@@ -275,9 +275,9 @@ class PointNeighbours(nn.Module):
         near = torch.cdist(x, x).topk(8, largest=False).indices
         batch, count, width = x.shape
         index = near.reshape(batch, -1, 1).expand(-1, -1, width)
-        found = x.gather(1, index).view(batch, count, 8, width)
-        middle = x[:, :, None].expand_as(found)
-        return F.leaky_relu(layer(torch.cat([middle, found - middle], -1)), 0.2).max(2).values
+        neighbours = x.gather(1, index).view(batch, count, 8, width)
+        middle = x[:, :, None].expand_as(neighbours)
+        return F.leaky_relu(layer(torch.cat([middle, neighbours - middle], -1)), 0.2).max(2).values
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.edge(self.edge(x, self.first), self.second).max(1).values)
@@ -454,9 +454,9 @@ class Capsules(nn.Module):
         votes = torch.einsum("bnd,knde->bkne", told, self.weight)
         logits = torch.zeros(votes.shape[:3])
         for _ in range(3):
-            made = self.squash((logits.softmax(1)[..., None] * votes).sum(2))
-            logits = logits + (votes * made[:, :, None]).sum(-1)
-        return made.norm(dim=-1)
+            squashed = self.squash((logits.softmax(1)[..., None] * votes).sum(2))
+            logits = logits + (votes * squashed[:, :, None]).sum(-1)
+        return squashed.norm(dim=-1)
 
 
 class DynamicFilters(nn.Module):
@@ -469,8 +469,8 @@ class DynamicFilters(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, width, high, wide = x.shape
         filters = self.make(x.mean((2, 3))).view(batch * width, 1, 3, 3).softmax(-1)
-        made = F.conv2d(x.reshape(1, batch * width, high, wide), filters, padding=1, groups=batch * width)
-        return F.unfold(made.view(batch, width, high, wide), 2, stride=2)
+        filtered = F.conv2d(x.reshape(1, batch * width, high, wide), filters, padding=1, groups=batch * width)
+        return F.unfold(filtered.view(batch, width, high, wide), 2, stride=2)
 
 
 class UnpoolingSegmenter(nn.Module):

@@ -37,14 +37,14 @@ class Samples:
 
 
 def _static(form: str, activations: str, weights: str, per_channel: bool) -> Convert:
-    def convert(source: Path, made: Path) -> None:
+    def convert(source: Path, target: Path) -> None:
         from onnxruntime import quantization  # optional: an extra
 
-        prepared = made.with_suffix(".prepared")
+        prepared = target.with_suffix(".prepared")
         quantization.quant_pre_process(str(source), str(prepared))
         quantization.quantize_static(
             str(prepared),
-            str(made),
+            str(target),
             Samples(source),
             quant_format=quantization.QuantFormat[form],
             per_channel=per_channel,
@@ -56,37 +56,37 @@ def _static(form: str, activations: str, weights: str, per_channel: bool) -> Con
     return convert
 
 
-def _dynamic(source: Path, made: Path) -> None:
+def _dynamic(source: Path, target: Path) -> None:
     from onnxruntime import quantization  # optional: an extra
 
-    quantization.quantize_dynamic(str(source), str(made))
+    quantization.quantize_dynamic(str(source), str(target))
 
 
-def _half(source: Path, made: Path) -> None:
+def _half(source: Path, target: Path) -> None:
     from onnxruntime.transformers.float16 import convert_float_to_float16  # optional: an extra
 
-    onnx.save(convert_float_to_float16(onnx.load(source)), made)
+    onnx.save(convert_float_to_float16(onnx.load(source)), target)
 
 
-def _four_bits(source: Path, made: Path) -> None:
+def _four_bits(source: Path, target: Path) -> None:
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer  # optional: an extra
 
     quantiser = MatMulNBitsQuantizer(onnx.load(source), block_size=32, is_symmetric=True, accuracy_level=4)
     quantiser.process()
     packed: ModelProto = quantiser.model.model
-    onnx.save(packed, made)
+    onnx.save(packed, target)
 
 
-def _optimised(source: Path, made: Path) -> None:
+def _optimised(source: Path, target: Path) -> None:
     import onnxruntime  # optional: an extra
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath, options.log_severity_level = str(made), 4
+    options.optimized_model_filepath, options.log_severity_level = str(target), 4
     onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
-    model = onnx.load(made, load_external_data=False)  # it names the data of the source, as if that lay beside it
+    model = onnx.load(target, load_external_data=False)  # it names the data of the source, as if that lay beside it
     onnx.load_external_data_for_model(model, str(source.parent))
-    onnx.save(model, made)
+    onnx.save(model, target)
 
 
 CONVERTERS: dict[str, Convert] = {
@@ -127,16 +127,16 @@ def main() -> None:
     for name, kinds in WANTED.items():
         source = options.exports / f"{name}.onnx"
         for kind in kinds:
-            made = options.folder / f"{name}.{kind}.onnx"
-            if made.exists() or not source.exists():
+            target = options.folder / f"{name}.{kind}.onnx"
+            if target.exists() or not source.exists():
                 continue
             try:
-                CONVERTERS[kind](source, made)
+                CONVERTERS[kind](source, target)
             except Exception as error:  # a converter may fail in any way; the other models are still wanted
-                made.unlink(missing_ok=True)
-                print(f"{made.stem} is not made: {type(error).__name__}: {str(error).strip().splitlines()[:1]}")
+                target.unlink(missing_ok=True)
+                print(f"{target.stem} is not made: {type(error).__name__}: {str(error).strip().splitlines()[:1]}")
             else:
-                print(made.stem)
+                print(target.stem)
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def _transformer(name: str, fields: dict[str, Any], inputs: Inputs, how: str) ->
                 answer = self.model(**dict(zip(names, arguments, strict=True)), return_dict=True)
                 return tuple(_tensors(answer.to_tuple()))[:MOST_OUTPUTS]
 
-        _write(Plain(), tuple(_argument(each, shapes[each]) for each in names), path, how)
+        _write(Plain(), tuple(_argument(argument, shapes[argument]) for argument in names), path, how)
 
     return export
 

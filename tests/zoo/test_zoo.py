@@ -43,37 +43,37 @@ def test_a_model_with_an_open_size_is_imported_in_a_process_of_its_own(tmp_path)
 
 def test_a_model_is_tuned_and_verified_by_the_commands(tmp_path):
     path = save_tiny(tmp_path / "a.onnx")
-    made = tuned(path, "whole", (), "instant", 0)
-    assert made.right
-    assert made.tuned_ms > 0
-    text = page({"a": Outcome("a", "whole", tuned=vars(made))})
+    result = tuned(path, "whole", (), "instant", 0)
+    assert result.right
+    assert result.tuned_ms > 0
+    text = page({"a": Outcome("a", "whole", tuned=vars(result))})
     assert "1 of 1 tuned models (`--effort instant`) match ONNX Runtime, and 0 were compared." in text
-    assert f"| {made.seconds:.0f} | {made.tuned_ms:.3g} | – | – | – |" in text
+    assert f"| {result.seconds:.0f} | {result.tuned_ms:.3g} | – | – | – |" in text
 
 
 def test_a_model_that_cannot_be_tuned_says_why(tmp_path):
     (tmp_path / "a.onnx").write_bytes(b"nothing")
-    made = tuned(tmp_path / "a.onnx", "whole", (), "instant", 0)
-    assert not made.right
-    assert "exit 1: " in made.message or "exit 2: " in made.message
-    assert "- **a**: exit" in page({"a": Outcome("a", "whole", tuned=vars(made))})
+    result = tuned(tmp_path / "a.onnx", "whole", (), "instant", 0)
+    assert not result.right
+    assert "exit 1: " in result.message or "exit 2: " in result.message
+    assert "- **a**: exit" in page({"a": Outcome("a", "whole", tuned=vars(result))})
 
 
 def test_the_page_counts_and_says_why_a_model_is_not_whole():
     outcomes = [Outcome("a", "whole", nodes=3), Outcome("b", "fallback", "operator X is not supported")]
-    text = page({each.name: each for each in outcomes})
+    text = page({outcome.name: outcome for outcome in outcomes})
     assert "| 2 | 1 | 1 | 0 | 0 |" in text
     assert "- **b**: operator X is not supported" in text
 
 
 def test_the_page_counts_who_is_as_fast_as_the_better_of_both():
     both = {"onnxruntime": 2.0, "openvino": 4.0}
-    made = {
+    by_name = {
         "a": Tuned("instant", True, "", 7.4, tuned_ms=2.0, speed=both, apart_ns=[40.2, 190]),
         "b": Tuned("instant", True, tuned_ms=0.1, speed={"onnxruntime": 0.5}),
         "c": Tuned("instant", True, tuned_ms=1.0, speed={}),
     }
-    text = page({name: Outcome(name, "whole", tuned=vars(each)) for name, each in made.items()})
+    text = page({name: Outcome(name, "whole", tuned=vars(result)) for name, result in by_name.items()})
     assert "| 7 | 2 | 2.00 | 4.00 | 40, 190 |" in text
     assert "| 0 | 0.1 | 0.50 | – | – |" in text
     words = "1 of 2 are at least as fast as the better of both: 1.00 times in the geometric mean"
@@ -110,14 +110,14 @@ def test_strangers_are_in_no_other_list():
 
 
 def test_a_model_is_built_with_first_guesses_and_verified(tmp_path):
-    made = built(save_tiny(tmp_path / "a.onnx"), "whole", ())
-    assert made.right
-    assert made.bound == "tolerance"
-    outcomes = [Outcome("a", "whole", nodes=7, tuned=vars(made)), Outcome("b", "refused", "operator X; do Y")]
-    outcomes += [Outcome("c", "fallback", "operator Z", tuned=vars(made))]
+    result = built(save_tiny(tmp_path / "a.onnx"), "whole", ())
+    assert result.right
+    assert result.bound == "tolerance"
+    outcomes = [Outcome("a", "whole", nodes=7, tuned=vars(result)), Outcome("b", "refused", "operator X; do Y")]
+    outcomes += [Outcome("c", "fallback", "operator Z", tuned=vars(result))]
     outcomes += [Outcome("d", "whole", tuned=vars(Tuned("instant", False, "wrong: max abs 3")))]
-    assert [each.verdict for each in outcomes] == [RIGHT, REFUSED, FALLBACK, WRONG]
-    text = strangers_page({each.name: each for each in outcomes})
+    assert [outcome.verdict for outcome in outcomes] == [RIGHT, REFUSED, FALLBACK, WRONG]
+    text = strangers_page({outcome.name: outcome for outcome in outcomes})
     assert "| 4 | 2 | 1 | 1 | 1 | 1 |" in text
     assert "| a | 7 | 0.0 | right |" in text
     assert "- **b**: operator X; do Y" in text
@@ -126,9 +126,9 @@ def test_a_model_is_built_with_first_guesses_and_verified(tmp_path):
 
 def test_outputs_that_differ_from_the_reference_are_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr(untuned, "compare_session", lambda session, reference: Verdict("onnxruntime", 3.0, 3.0, False))
-    made = untuned.untuned(save_tiny(tmp_path / "a.onnx"), ())
-    assert not made.right
-    assert made.message.startswith("wrong: ")
+    result = untuned.untuned(save_tiny(tmp_path / "a.onnx"), ())
+    assert not result.right
+    assert result.message.startswith("wrong: ")
 
 
 def test_what_is_quantised_is_exported_and_can_be_converted():

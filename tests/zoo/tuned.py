@@ -76,9 +76,9 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int,
         words = ["run", str(path), "--effort", effort, "--log", f"{folder}/t.db", *shapes, "--no-peer", "--quiet"]
         words += ["--fallback", "onnxruntime"] if kind == "fallback" else []
         began = time.monotonic()
-        made, message = _command([*words, "--out", str(out), "--events", f"{folder}/first.events"])
+        first, message = _command([*words, "--out", str(out), "--events", f"{folder}/first.events"])
         seconds = round(time.monotonic() - began, 1)
-        if made is None or not made["verified"] or not made["verified"]["passed"]:
+        if first is None or not first["verified"] or not first["verified"]["passed"]:
             return Tuned(effort, False, message or "not verified", seconds)
         others, more = [*ENGINES], None
         if keep is not None:
@@ -90,25 +90,25 @@ def tuned(path: Path, kind: str, flags: Sequence[str], effort: str, rounds: int,
             others = [str(full), *ENGINES]
             keep.mkdir(parents=True, exist_ok=True)
             events = [Path(folder) / f"{run}.events" for run in ("first", "further")]
-            run = collected(path.stem, _made_where(made["target"]), Path(folder) / "t.db", events)
+            run = collected(path.stem, _made_where(first["target"]), Path(folder) / "t.db", events)
             write_run(run, keep / f"{path.stem}.{time.strftime('%Y%m%d-%H%M%S')}.json.gz")
         speed, apart_ns = compared(out, path, others, rounds) if rounds else ({}, [])
         further = None
         if more is not None:
-            further = {"tuning_s": tuning_s(made) + tuning_s(more), "reason": more["reason"]}
+            further = {"tuning_s": tuning_s(first) + tuning_s(more), "reason": more["reason"]}
             further["speed"] = 1.0 / speed.pop(str(full), math.nan)
         return Tuned(
             effort,
             True,
             "",
             seconds,
-            made["verified"]["max_rel_err"],
-            made["verified"]["bound"],
-            made["latency_ms"]["tuned"],
+            first["verified"]["max_rel_err"],
+            first["verified"]["bound"],
+            first["latency_ms"]["tuned"],
             speed,
             apart_ns,
-            tuning_s(made),
-            made["remaining_gain"],
+            tuning_s(first),
+            first["remaining_gain"],
             further,
         )
 
@@ -135,9 +135,9 @@ def _made_where(target: str) -> str:
     return f"{time.strftime('%Y-%m-%d')}, {target}, code {commit.stdout.strip()}"
 
 
-def tuning_s(made: Mapping[str, Any]) -> float:
+def tuning_s(data: Mapping[str, Any]) -> float:
     """Seconds of searching, compiling and measuring of a run."""
-    return round(sum(made["phase_s"].get(phase, 0.0) for phase in ("search", "compile", "measure")), 1)
+    return round(sum(data["phase_s"].get(phase, 0.0) for phase in ("search", "compile", "measure")), 1)
 
 
 def compared(artifact: Path, model: Path, others: Sequence[str], rounds: int) -> tuple[dict[str, float], list[float]]:

@@ -82,9 +82,9 @@ class Disk:
         """Watch this process; ``patch`` is ``MonkeyPatch.setattr``."""
         active, real = True, os.fsync
 
-        def watch(event: str, given: tuple[Any, ...]) -> None:
+        def watch(event: str, arguments: tuple[Any, ...]) -> None:
             nonlocal active
-            creates = event != "open" or (isinstance(given[2], int) and given[2] & os.O_CREAT)
+            creates = event != "open" or (isinstance(arguments[2], int) and arguments[2] & os.O_CREAT)
             if active and event in WATCHED and creates:
                 active = False  # looking opens files itself
                 self._add(self._look())
@@ -125,11 +125,12 @@ class Disk:
             for how in ("all", "synchronised", "names", "zeros", "some", "some more"):
                 disk_names = self._disk_names(how, number, names, ordered, rng)
                 disk_contents = {
-                    each: _bytes(how, content, contents.get(each, b""), rng) for each, content in now.contents.items()
+                    inode: _bytes(how, content, contents.get(inode, b""), rng)
+                    for inode, content in now.contents.items()
                 }
                 # Files that an older folder's names speak of and that are deleted by now.
-                for each, content in contents.items():
-                    disk_contents.setdefault(each, content)
+                for inode, content in contents.items():
+                    disk_contents.setdefault(inode, content)
                 state = hash((repr(sorted(disk_names.items())), tuple(sorted(disk_contents.items()))))
                 if state not in seen:
                     seen.add(state)
@@ -142,7 +143,7 @@ class Disk:
         if how in ("all", "names", "zeros"):
             return {**names, **now}
         if how == "synchronised" and not ordered:
-            return {each: names.get(each, {}) for each in {**names, **now}}
+            return {inode: names.get(inode, {}) for inode in {**names, **now}}
         # The first moment since which no folder was synchronised, up to now.
         first = number
         while first and self.moments[first - 1][1] == names:
@@ -151,10 +152,10 @@ class Disk:
             chosen = first if how == "synchronised" else int(rng.integers(first, number + 1))
             return {**names, **self.moments[chosen][0].names}
         return {
-            each: self.moments[int(rng.integers(first, number + 1))][0].names.get(each, names.get(each, {}))
+            inode: self.moments[int(rng.integers(first, number + 1))][0].names.get(inode, names.get(inode, {}))
             if rng.random() < 0.5
-            else names.get(each, {})
-            for each in {**names, **now}
+            else names.get(inode, {})
+            for inode in {**names, **now}
         }
 
     def restore(self, names: dict[int, Names], contents: dict[int, bytes], root: Path) -> None:
@@ -163,12 +164,12 @@ class Disk:
         pending = [(self.number, root, 0)]
         while pending:
             number, place, depth = pending.pop()
-            for name, each in names.get(number, {}).items():
-                if each in names and depth < 8:
+            for name, entry in names.get(number, {}).items():
+                if entry in names and depth < 8:
                     (place / name).mkdir()
-                    pending.append((each, place / name, depth + 1))
-                elif each in contents:
-                    (place / name).write_bytes(contents[each])
+                    pending.append((entry, place / name, depth + 1))
+                elif entry in contents:
+                    (place / name).write_bytes(contents[entry])
 
 
 def _bytes(how: str, now: bytes, synchronised: bytes, rng: np.random.Generator) -> bytes:

@@ -35,8 +35,8 @@ def two_sizes(shared=True):
         helper.make_node("Conv", ["c", names[1]], ["d"], pads=[1] * 4),
         helper.make_node("Relu", ["d"], ["y"]),
     ]
-    made = [numpy_helper.from_array(array, name) for name, array in dict(zip(names, filters, strict=True)).items()]
-    return model(nodes, made, {"y": (1, CHANNELS, SIZE // 2, SIZE // 2)})
+    weights = [numpy_helper.from_array(array, name) for name, array in dict(zip(names, filters, strict=True)).items()]
+    return model(nodes, weights, {"y": (1, CHANNELS, SIZE // 2, SIZE // 2)})
 
 
 def model(nodes, weights, outputs):
@@ -54,8 +54,8 @@ def model(nodes, weights, outputs):
 def imported(tmp_path):
     """``imported(model)`` → (path, program)."""
 
-    def save(made):
-        onnx.save(made, tmp_path / "m.onnx")
+    def save(proto):
+        onnx.save(proto, tmp_path / "m.onnx")
         return tmp_path / "m.onnx", import_program(simplify(load_model(tmp_path / "m.onnx")), target())
 
     return save
@@ -88,14 +88,14 @@ def transformed(m, lanes):
 def test_a_winograd_artifact_computes_what_the_direct_one_does(imported, measurer, tmp_path, algorithms):
     path, program = imported(two_sizes(shared=False))
     x = np.random.default_rng(1).standard_normal((1, CHANNELS, SIZE, SIZE)).astype(np.float32)
-    found = []
+    outputs = []
     for name, chosen in (("direct", (0, 0)), ("winograd", algorithms)):
         assert build_artifact(tmp_path / name, program, plan_of(program, chosen), path, measurer)
-        found += InferenceSession(tmp_path / name).run(None, {"x": x})
+        outputs += InferenceSession(tmp_path / name).run(None, {"x": x})
     expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-4)
-    assert not np.array_equal(found[1], found[0]), "the algorithms differ, so must the last bits"
+    np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=1e-3, atol=1e-4)
+    assert not np.array_equal(outputs[1], outputs[0]), "the algorithms differ, so must the last bits"
 
 
 def test_shared_weights_are_kept_once_per_form(imported):
@@ -132,12 +132,12 @@ def test_kernels_are_called_by_their_symbols(imported):
 
 
 def test_a_weight_that_is_an_output_is_kept(imported, measurer, tmp_path):
-    made = two_sizes()
+    proto = two_sizes()
     bias = np.arange(40, dtype=np.float32)
-    made.graph.initializer.append(numpy_helper.from_array(bias, "k"))
-    made.graph.node.append(helper.make_node("Identity", ["k"], ["kept"]))
-    made.graph.output.append(helper.make_tensor_value_info("kept", TensorProto.FLOAT, [40]))
-    path, program = imported(made)
+    proto.graph.initializer.append(numpy_helper.from_array(bias, "k"))
+    proto.graph.node.append(helper.make_node("Identity", ["k"], ["kept"]))
+    proto.graph.output.append(helper.make_tensor_value_info("kept", TensorProto.FLOAT, [40]))
+    path, program = imported(proto)
     build_artifact(tmp_path / "out", program, plan_of(program, (0, 0)), path, measurer)
     x = np.zeros((1, CHANNELS, SIZE, SIZE), np.float32)
     assert np.array_equal(InferenceSession(tmp_path / "out").run(["kept"], {"x": x})[0], bias)

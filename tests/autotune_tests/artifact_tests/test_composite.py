@@ -49,7 +49,7 @@ def segments(segments_built, tmp_path):
 
 
 def names(path):
-    return sorted(each.name for each in path.iterdir())
+    return sorted(entry.name for entry in path.iterdir())
 
 
 def names_of(specs):
@@ -66,25 +66,29 @@ def changed(path, change):
 
 def test_sets_of_shapes_are_read_back(batches_built):
     assert kind_of(batches_built) == SHAPES
-    found = read_composite(batches_built)
-    assert [part.shapes for part in found.parts] == [{"rows": (1, 24)}, {"rows": (8, 24)}]
-    assert found.interface.inputs[0].shape == ("batch", 24)
-    assert (found.interface.padded, found.interface.split) == ({"batch"}, {"batch"})
-    assert found.provenance == {"model": "tiny_open_batch.onnx"}
-    assert found.tuned == found.parts
+    composite = read_composite(batches_built)
+    assert [part.shapes for part in composite.parts] == [{"rows": (1, 24)}, {"rows": (8, 24)}]
+    assert composite.interface.inputs[0].shape == ("batch", 24)
+    assert (composite.interface.padded, composite.interface.split) == ({"batch"}, {"batch"})
+    assert composite.provenance == {"model": "tiny_open_batch.onnx"}
+    assert composite.tuned == composite.parts
     assert names(batches_built) == ["manifest.json", "part-0", "part-1", "weights.bin"]
 
 
 def test_segments_are_read_back(segments_built):
     assert kind_of(segments_built) == SEGMENTS
-    found = read_composite(segments_built)
-    assert [part.kind for part in found.parts] == [KERNELS, ONNX, KERNELS]
-    assert [names_of(part.inputs) for part in found.parts] == [["data"], ["features", "scores"], ["root"]]
-    assert [names_of(part.outputs) for part in found.parts] == [["scores", "features"], ["root", "where"], ["means"]]
-    assert [part.operators for part in found.fallbacks] == [("Sqrt", "NonZero")]
-    assert [part.path for part in found.tuned] == [segments_built / "part-0", segments_built / "part-2"]
+    composite = read_composite(segments_built)
+    assert [part.kind for part in composite.parts] == [KERNELS, ONNX, KERNELS]
+    assert [names_of(part.inputs) for part in composite.parts] == [["data"], ["features", "scores"], ["root"]]
+    assert [names_of(part.outputs) for part in composite.parts] == [
+        ["scores", "features"],
+        ["root", "where"],
+        ["means"],
+    ]
+    assert [part.operators for part in composite.fallbacks] == [("Sqrt", "NonZero")]
+    assert [part.path for part in composite.tuned] == [segments_built / "part-0", segments_built / "part-2"]
     assert model_of(segments_built / "part-0").is_file()
-    assert [spec.shape for spec in found.interface.outputs] == [(1, 32, 1, 1), (2, "?"), (1, 10)]
+    assert [spec.shape for spec in composite.interface.outputs] == [(1, 32, 1, 1), (2, "?"), (1, 10)]
 
 
 def test_the_manifest_shows_inputs_and_outputs(segments_built):
@@ -94,18 +98,18 @@ def test_the_manifest_shows_inputs_and_outputs(segments_built):
 
 
 def test_weights_are_kept_once(batches_built):
-    found = read_composite(batches_built)
-    used = [number for part in found.parts for number in part.weights]
+    composite = read_composite(batches_built)
+    used = [number for part in composite.parts for number in part.weights]
     assert len(set(used)) < len(used)
-    assert len(found.entries) == len(set(used))
-    first, second = (found.open(part).weights for part in found.parts)
+    assert len(composite.entries) == len(set(used))
+    first, second = (composite.open(part).weights for part in composite.parts)
     assert any(ours is theirs for ours in first for theirs in second)
 
 
 def test_a_part_is_opened_alone_and_in_the_whole(batches_built):
-    found = read_composite(batches_built)
-    for part in found.parts:
-        alone, within = read_artifact(part.path), found.open(part)
+    composite = read_composite(batches_built)
+    for part in composite.parts:
+        alone, within = read_artifact(part.path), composite.open(part)
         assert alone.identity == within.identity
         for ours, theirs in zip(alone.weights, within.weights, strict=True):
             assert np.array_equal(ours, theirs)
@@ -147,9 +151,9 @@ def test_a_part_without_its_whole_has_no_weights(batches, tmp_path):
 
 def test_weights_that_are_not_there_are_found(batches):
     changed(batches, lambda data: data["parts"][0]["weights"].append(99))
-    found = read_composite(batches)
+    composite = read_composite(batches)
     with pytest.raises(ArtifactError, match="is damaged"):
-        found.open(found.parts[0])
+        composite.open(composite.parts[0])
 
 
 def test_parts_are_named_by_number_and_kind():

@@ -44,16 +44,16 @@ def refusal(path):
 
 
 def test_what_was_written_is_read(tiny_built, program, plan):
-    found = read_artifact(tiny_built.artifact)
-    assert found.plan == plan
-    assert found.target == target()
-    assert [spec.name for spec in found.inputs] == ["data"]
-    assert [(spec.name, spec.shape) for spec in found.outputs] == [("scores", (1, 10)), ("features", (1, 32, 8, 8))]
-    assert len(found.weights) == len(program.weights)
-    assert all(np.array_equal(a, b) for a, b in zip(found.weights, program.weights, strict=True))
-    assert all(array.ctypes.data % ALIGNMENT == 0 for array in found.weights)
-    assert found.identity == identity(program, plan)
-    assert found.provenance == {
+    artifact = read_artifact(tiny_built.artifact)
+    assert artifact.plan == plan
+    assert artifact.target == target()
+    assert [spec.name for spec in artifact.inputs] == ["data"]
+    assert [(spec.name, spec.shape) for spec in artifact.outputs] == [("scores", (1, 10)), ("features", (1, 32, 8, 8))]
+    assert len(artifact.weights) == len(program.weights)
+    assert all(np.array_equal(a, b) for a, b in zip(artifact.weights, program.weights, strict=True))
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in artifact.weights)
+    assert artifact.identity == identity(program, plan)
+    assert artifact.provenance == {
         "model": "tiny.onnx",
         "sha256": sha256(tiny_built.model),
         "precision": "fp32",

@@ -21,9 +21,9 @@ def test_what_is_no_tensor_has_no_known_type():
 def test_the_interface_of_a_model_leaves_out_weights():
     model = tiny_model()
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [32, 16, 3, 3]))  # as old files do
-    found = interface_of(model)
-    assert [(spec.name, spec.shape, spec.dtype) for spec in found.inputs] == [("data", (1, 16, 8, 8), "float32")]
-    assert found.knows_outputs()
+    interface = interface_of(model)
+    assert [(spec.name, spec.shape, spec.dtype) for spec in interface.inputs] == [("data", (1, 16, 8, 8), "float32")]
+    assert interface.knows_outputs()
 
 
 def test_a_fallback_partition_says_what_it_reads_and_what_kinds_of_nodes_it_has(tmp_path):

@@ -49,25 +49,25 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
 
 
 def test_everything_that_decides_a_run_is_in_its_key(model, tmp_path, monkeypatch):
-    given = Options(budget_s=3.0)
-    key = run_key([model], given, CPU, "log")
+    options = Options(budget_s=3.0)
+    key = run_key([model], options, CPU, "log")
     others = [
-        run_key([model], replace(given, budget_s=4.0), CPU, "log"),
-        run_key([model], replace(given, seed=1), CPU, "log"),
-        run_key([model], replace(given, out=Path("elsewhere")), CPU, "log"),
-        run_key([model], given, replace(CPU, threads=1), "log"),
-        run_key([model], given, CPU, "another log"),
-        run_key([model, model], given, CPU, "log"),
+        run_key([model], replace(options, budget_s=4.0), CPU, "log"),
+        run_key([model], replace(options, seed=1), CPU, "log"),
+        run_key([model], replace(options, out=Path("elsewhere")), CPU, "log"),
+        run_key([model], options, replace(CPU, threads=1), "log"),
+        run_key([model], options, CPU, "another log"),
+        run_key([model, model], options, CPU, "log"),
     ]
     model.write_bytes(b"other weights")
-    others.append(run_key([model], given, CPU, "log"))
+    others.append(run_key([model], options, CPU, "log"))
     monkeypatch.setattr(known_runs, "source_digest", lambda folder: f"changed {folder.name}")
-    others.append(run_key([model], given, CPU, "log"))
+    others.append(run_key([model], options, CPU, "log"))
     monkeypatch.setattr(known_runs, "installed", lambda name: "99")
-    others.append(run_key([model], given, CPU, "log"))
+    others.append(run_key([model], options, CPU, "log"))
     assert len({key, *others}) == 1 + len(others)
-    assert run_key([tmp_path / "missing.onnx"], given, CPU, "log") is None
-    assert run_key([tmp_path], given, CPU, "log") is None
+    assert run_key([tmp_path / "missing.onnx"], options, CPU, "log") is None
+    assert run_key([tmp_path], options, CPU, "log") is None
 
 
 def test_what_is_only_shown_is_not_in_the_key(model):

@@ -161,8 +161,8 @@ def test_a_file_that_was_built_may_be_replaced_by_one_that_is_checked_too(tiny):
 def test_provenance_is_added_to(tiny):
     annotate(tiny.artifact, {"more": 1})
     annotate(tiny.artifact, {"more": 2, "model": "other.onnx"})
-    found = read_artifact(tiny.artifact).provenance
-    assert (found["more"], found["model"]) == (2, "other.onnx")
+    provenance = read_artifact(tiny.artifact).provenance
+    assert (provenance["more"], provenance["model"]) == (2, "other.onnx")
     assert set(json.loads((tiny.artifact / MANIFEST).read_text())["provenance"]) == {
         "more",
         "model",

@@ -71,9 +71,9 @@ def test_frozen_names_what_is_missing_and_why():
 def test_frozen_lists_every_one_that_is_missing():
     tasks = [task(f"t{i}") for i in range(10)]
     with pytest.raises(MissingRecordError, match="10 of 10 tasks") as caught:
-        make_plan(tasks, {each.key: SPACE for each in tasks}, TARGET, memory_log(), frozen=True)
+        make_plan(tasks, {missing.key: SPACE for missing in tasks}, TARGET, memory_log(), frozen=True)
     message = str(caught.value)
-    assert all(f"fused_{each.key} ({each.key})" in message for each in tasks)
+    assert all(f"fused_{missing.key} ({missing.key})" in message for missing in tasks)
     assert message.count("never measured") == SHOWN
     assert "\n" not in message
 

@@ -19,15 +19,15 @@ from tuning_logs.durable import write_file
 def two(tmp_path_factory, measurer):
     """Two artifacts of two models; their identities."""
     folder = tmp_path_factory.mktemp("two")
-    made = {}
+    by_name = {}
     for seed, name in enumerate(("old", "new")):
         path = build_untuned(save_tiny(folder / f"{name}.onnx", seed), folder / name, measurer)
         for extra in ("model.o", "model.so"):  # the states are many, and what is in the files does not matter
             if (path / extra).stat().st_size > 4096:
                 attach(path, extra, (path / extra).read_bytes()[:64])
-        made[name] = path, read_artifact(path).identity
-    assert made["old"][1] != made["new"][1]
-    return made
+        by_name[name] = path, read_artifact(path).identity
+    assert by_name["old"][1] != by_name["new"][1]
+    return by_name
 
 
 @pytest.fixture
@@ -109,15 +109,15 @@ def test_every_state_of_an_attachment_opens(root, tmp_path, monkeypatch):
     disk = Disk(root)
     with disk.recording(monkeypatch.setattr):
         attach_twice(root / "out")
-    found = []
+    attachments = []
     for how, place in states(disk, tmp_path):
         try:
             read_artifact(place / "out")
-            found.append(attachment(place / "out", "bench.json"))
+            attachments.append(attachment(place / "out", "bench.json"))
         except ArtifactError as error:
             raise AssertionError(f"{how}: {error}") from error
-    assert set(found) == {None, b"one", b"two"}
-    assert found[-1] == b"two"
+    assert set(attachments) == {None, b"one", b"two"}
+    assert attachments[-1] == b"two"
 
 
 def test_an_attachment_without_synchronisation_would_be_noticed(root, tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ def artifact(path, note=""):
 
 
 def names(path):
-    return sorted(each.name for each in path.iterdir())
+    return sorted(entry.name for entry in path.iterdir())
 
 
 def test_a_scratch_folder_lies_beside_and_is_gone_at_the_end(tmp_path):
@@ -61,9 +61,9 @@ def test_a_full_disk_is_one_line(tmp_path):
 
 
 def test_installing_moves(tmp_path):
-    made, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
+    new, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
     install(out, out)
-    install(made, out)
+    install(new, out)
     assert '"new"' in (out / MANIFEST).read_text()
     assert names(tmp_path) == ["out"]
 
@@ -109,24 +109,24 @@ def test_an_old_artifact_whose_replacer_was_killed_halfway_is_put_back(tmp_path)
 
 
 def test_an_artifact_is_replaced_in_one_step(tmp_path, monkeypatch):
-    made, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
+    new, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
     monkeypatch.setattr(replacement.os, "rename", lambda *paths: pytest.fail(f"a step of several: {paths}"))
-    install(made, out)
+    install(new, out)
     assert '"new"' in (out / MANIFEST).read_text()
 
 
 def test_without_an_exchange_in_one_step_it_takes_two(tmp_path, monkeypatch):
     monkeypatch.setattr(replacement, "_exchange", lambda one, other: False)
-    made, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
-    install(made, out)
+    new, out = artifact(tmp_path / "made", "new"), artifact(tmp_path / "out", "old")
+    install(new, out)
     assert '"new"' in (out / MANIFEST).read_text()
     assert names(tmp_path) == ["out"]
 
 
 def test_of_a_link_to_an_artifact_only_the_link_is_replaced(tmp_path):
-    target, made = artifact(tmp_path / "target", "old"), artifact(tmp_path / "made", "new")
+    target, new = artifact(tmp_path / "target", "old"), artifact(tmp_path / "made", "new")
     (tmp_path / "out").symlink_to(target)
-    install(made, tmp_path / "out")
+    install(new, tmp_path / "out")
     assert '"new"' in (tmp_path / "out" / MANIFEST).read_text()
     assert '"old"' in (target / MANIFEST).read_text()
     assert names(tmp_path) == ["out", "target"]

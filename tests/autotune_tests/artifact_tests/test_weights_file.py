@@ -34,18 +34,18 @@ def test_what_is_mapped_follows_no_later_file_and_is_written_to_in_this_process_
 
 def test_what_was_written_is_read_aligned(tmp_path):
     entries = write_weights(tmp_path / "w", WEIGHTS)
-    found = read_weights(tmp_path / "w", entries)
-    for wrote, read in zip(WEIGHTS, found, strict=True):
+    arrays = read_weights(tmp_path / "w", entries)
+    for wrote, read in zip(WEIGHTS, arrays, strict=True):
         assert (read.shape, read.dtype) == (wrote.shape, wrote.dtype)
         assert np.array_equal(read, wrote)
     assert all(entry["offset"] % ALIGNMENT == 0 for entry in entries)
-    assert all(array.ctypes.data % ALIGNMENT == 0 for array in found if array.size)
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in arrays if array.size)
 
 
 def test_weights_may_be_taken_in_any_order_and_more_than_once(tmp_path):
     entries = write_weights(tmp_path / "w", WEIGHTS)
-    found = read_weights(tmp_path / "w", [entries[3], entries[0], entries[3]])
-    assert [array.tolist() for array in found] == [WEIGHTS[3].tolist(), WEIGHTS[0].tolist(), WEIGHTS[3].tolist()]
+    arrays = read_weights(tmp_path / "w", [entries[3], entries[0], entries[3]])
+    assert [array.tolist() for array in arrays] == [WEIGHTS[3].tolist(), WEIGHTS[0].tolist(), WEIGHTS[3].tolist()]
 
 
 def test_a_model_may_have_no_weights(tmp_path):

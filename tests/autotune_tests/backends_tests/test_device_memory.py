@@ -19,7 +19,7 @@ def part(*sizes):
 
 def test_subgraphs_get_room_by_their_weights_and_stream_the_rest():
     held = {"a": Held(part(*[64] * 8), 8.0), "b": Held(part(*[64] * 4), 4.0)}
-    inner = sum(each.part.steps.arena_bytes for each in held.values())
+    inner = sum(one.part.steps.arena_bytes for one in held.values())
     whole = 64 + inner + 12 * 64
     loaded = DeviceCapacity("sim:0", whole, Link(1e-3)).loaded(held, 64)
     assert loaded.memory == DeviceMemory("sim:0", whole, whole, 0)
@@ -58,9 +58,9 @@ def test_moves_end_where_no_single_one_saves_anything_and_never_worse_than_they_
         return math.inf if size[there].sum() > 25 else 10.0 - gain[there].sum()
 
     start = (0,) * 8
-    found = moved_while_faster(start, able, seconds)
-    assert seconds(found) < seconds(start)
-    assert found[3] == 0
+    settled = moved_while_faster(start, able, seconds)
+    assert seconds(settled) < seconds(start)
+    assert settled[3] == 0
     for n, allowed in able.items():
-        assert all(seconds((*found[:n], lane, *found[n + 1 :])) >= seconds(found) for lane in allowed)
+        assert all(seconds((*settled[:n], lane, *settled[n + 1 :])) >= seconds(settled) for lane in allowed)
     assert moved_while_faster((1,) * 8, able, lambda _: math.inf) == (1,) * 8

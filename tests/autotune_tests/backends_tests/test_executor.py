@@ -43,8 +43,8 @@ class Whole(Executor):
 
 
 def test_live_rows_are_no_more_than_a_hint():
-    (made,) = Whole(Part(True), Part(True)).run_live([np.zeros(3)], 2)
-    assert made.tolist() == [2.0, 2.0, 2.0]
+    (output,) = Whole(Part(True), Part(True)).run_live([np.zeros(3)], 2)
+    assert output.tolist() == [2.0, 2.0, 2.0]
 
 
 def test_parts_are_cancelled_and_go_on():

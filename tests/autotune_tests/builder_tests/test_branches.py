@@ -45,8 +45,8 @@ def test_the_subgraphs_together_compute_the_model(name):
     values = dict(feed)
     for branch in branches:
         onnx.checker.check_model(branch.model)
-        made = session(branch.model).run(made_by(branch), {name: values[name] for name in read_by(branch)})
-        values.update(zip(made_by(branch), made, strict=True))
+        computed = session(branch.model).run(made_by(branch), {name: values[name] for name in read_by(branch)})
+        values.update(zip(made_by(branch), computed, strict=True))
     for spec, expected in zip(outputs, session(model).run(None, feed), strict=True):
         np.testing.assert_allclose(values[spec.name], expected, rtol=1e-4, atol=1e-6)
     nodes = [name for branch in branches for node in branch.model.graph.node for name in node.output]
@@ -66,11 +66,11 @@ def test_a_random_graph_is_cut_into_subgraphs_that_can_run_in_order():
     for _ in range(300):
         edges = random_edges(rng)
         work = rng.uniform(0.0, 1.0, len(edges)).tolist()
-        found = coarse(partition(edges).phases, work)
-        assert sorted(node for _, nodes in found for node in nodes) == list(range(len(edges)))
-        assert len({name for name, _ in found}) == len(found)
+        subgraphs = coarse(partition(edges).phases, work)
+        assert sorted(node for _, nodes in subgraphs for node in nodes) == list(range(len(edges)))
+        assert len({name for name, _ in subgraphs}) == len(subgraphs)
         done = set()
-        for _, nodes in found:
+        for _, nodes in subgraphs:
             for node in nodes:
                 assert set(edges[node]) <= done | set(nodes)
             done |= set(nodes)
@@ -79,9 +79,9 @@ def test_a_random_graph_is_cut_into_subgraphs_that_can_run_in_order():
 def test_small_branches_are_one_subgraph():
     edges = chains(4, 4, 1, 1)
     work = [1.0] * 8 + [1e-4, 1e-4, 1.0]
-    found = dict(coarse(partition(edges).phases, work))
-    assert [8, 9] in found.values()
-    assert len(found) == 4
+    subgraphs = dict(coarse(partition(edges).phases, work))
+    assert [8, 9] in subgraphs.values()
+    assert len(subgraphs) == 4
 
 
 def test_branches_beside_which_there_is_nothing_stay_in_one_subgraph():
@@ -96,8 +96,8 @@ def test_branches_beside_which_there_is_nothing_stay_in_one_subgraph():
 def test_arithmetic_of_a_node(name, kind, expected):
     model = load_model(cached(name), {})
     scope = Scope(model)
-    found = [multiply_adds(node, scope) for node in model.graph.node if node.op_type in (kind, "MatMul")]
-    assert found[0] == expected
+    counts = [multiply_adds(node, scope) for node in model.graph.node if node.op_type in (kind, "MatMul")]
+    assert counts[0] == expected
 
 
 @pytest.mark.parametrize("name", ["tiny_mlp", "tiny_wide_deep", "tiny_unet", "tiny_mt_dnn"])
@@ -115,14 +115,14 @@ def test_subgraphs_of_cut_operators_together_compute_the_model(name):
             value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
             for value in branch.model.graph.input
         }
-        given = {each: values[each].reshape(shapes[each]) for each in read_by(branch)}
-        values.update(zip(made_by(branch), session(branch.model).run(made_by(branch), given), strict=True))
+        arrays = {name_read: values[name_read].reshape(shapes[name_read]) for name_read in read_by(branch)}
+        values.update(zip(made_by(branch), session(branch.model).run(made_by(branch), arrays), strict=True))
     for spec, expected in zip(outputs, session(model).run(None, feed), strict=True):
         np.testing.assert_allclose(values[spec.name], expected, rtol=1e-4, atol=1e-5)
 
 
 def rooflines(*gflops):
-    return [Roofline(each, 1e3, 1e3, 1 << 30) for each in gflops]
+    return [Roofline(speed, 1e3, 1e3, 1 << 30) for speed in gflops]
 
 
 def shares(cpu, device, link):
@@ -134,10 +134,10 @@ def shares(cpu, device, link):
 
 
 def test_an_operator_is_cut_by_the_speeds_of_the_two_lanes():
-    found = [share for share in shares(1e-3, 3e-3, Link()) if share is not None]
-    assert found
-    assert found
-    assert found == pytest.approx([0.25] * len(found))
+    cut_shares = [share for share in shares(1e-3, 3e-3, Link()) if share is not None]
+    assert cut_shares
+    assert cut_shares
+    assert cut_shares == pytest.approx([0.25] * len(cut_shares))
 
 
 def test_with_several_lanes_an_operator_is_cut_between_the_two_that_are_faster_together():
@@ -145,9 +145,11 @@ def test_with_several_lanes_an_operator_is_cut_between_the_two_that_are_faster_t
     scope = Scope(model)
     nodes = [node for node in model.graph.node if node.op_type == "Conv"]
     cores, *devices = rooflines(1e-3, 3e-3, 9e-3, 1e-3)
-    found = [share for node in nodes if (share := worth_cutting(cores, devices, Link())(node, scope)) is not None]
-    assert found
-    assert found == pytest.approx([0.25] * len(found))  # of the first device; the second one computes the rest
+    cut_shares = [share for node in nodes if (share := worth_cutting(cores, devices, Link())(node, scope)) is not None]
+    assert cut_shares
+    assert cut_shares == pytest.approx(
+        [0.25] * len(cut_shares)
+    )  # of the first device; the second one computes the rest
     equal = {worth_cutting(None, rooflines(1e-3, 1e-3), Link())(node, scope) for node in nodes} - {None}
     assert equal == {0.5}
     assert {worth_cutting(None, rooflines(1e-3), Link())(node, scope) for node in nodes} == {None}
@@ -161,11 +163,11 @@ def test_no_operator_is_cut_where_copies_or_one_lane_cost_more():
 @pytest.mark.parametrize(("share", "most"), [(1.1, 1), (0.9, 5), (0.5, 9), (0.01, MOST_PIECES + 1)])
 def test_a_model_beyond_a_devices_memory_is_cut_into_layers(share, most):
     model = transformer.mlp(0, layers=24, width=16)
-    weights = sum(numpy_helper.to_array(each).nbytes for each in model.graph.initializer)
+    weights = sum(numpy_helper.to_array(weight).nbytes for weight in model.graph.initializer)
     parts = cut_branches(simplify(model), memory_bytes=int(share * weights)).parts
     assert (share > 1.0) == (len(parts) == 1)
     assert len(parts) <= most
-    sizes = [sum(numpy_helper.to_array(each).nbytes for each in part.model.graph.initializer) for part in parts]
+    sizes = [sum(numpy_helper.to_array(weight).nbytes for weight in part.model.graph.initializer) for part in parts]
     assert sum(sizes) == weights
-    made = [node.output[0] for part in parts for node in part.model.graph.node]
-    assert len(made) == len(set(made))
+    outputs = [node.output[0] for part in parts for node in part.model.graph.node]
+    assert len(outputs) == len(set(outputs))

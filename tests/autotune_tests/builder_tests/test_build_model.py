@@ -63,7 +63,7 @@ def test_outputs_are_those_of_onnxruntime_for_every_caller(placed, branches):
     names = [item.name for item in reference.get_inputs()]
     shape = reference.get_inputs()[0].shape
     feeds = [{names[0]: np.random.default_rng(n).standard_normal(shape).astype(np.float32)} for n in range(16)]
-    expected = [reference.run(None, each) for each in feeds]
+    expected = [reference.run(None, feed) for feed in feeds]
     session = autotune.InferenceSession(placed)
     wrong = []
 

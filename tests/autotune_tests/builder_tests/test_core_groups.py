@@ -50,9 +50,9 @@ class Profiler:
 def groups(log, frozen=False, missing=()):
     """Two equal branches of three calls."""
     uses = [Use(Source("arena", call), (4,), "float32") for call in range(7)]
-    given = (Use(Source("input", 0), (4,), "float32"),)
+    read_first = (Use(Source("input", 0), (4,), "float32"),)
     calls = tuple(
-        FlatCall(symbol_of(f"key{number}"), tuple(uses[read] for read in reads) or given, (4,), "float32")
+        FlatCall(symbol_of(f"key{number}"), tuple(uses[read] for read in reads) or read_first, (4,), "float32")
         for number, reads in enumerate(chains(3, 3))
     )
     flat = Flat(calls, (uses[-1],), {}, frozenset(), ())
@@ -60,11 +60,11 @@ def groups(log, frozen=False, missing=()):
     objects = {call.symbol: Path() for call in calls}
     few = {symbol: path for symbol, path in objects.items() if symbol not in missing}
     cache = ProfileCache(log, target(), frozen)
-    made = CoreGroups(
+    core_groups = CoreGroups(
         {2: plan, 1: plan}, {2: flat, 1: flat}, {2: objects, 1: few}, parse_lanes("auto", 2), 2, cache, (), Path()
     )
-    made.__dict__["_profiler"] = Profiler()
-    return made
+    core_groups.__dict__["_profiler"] = Profiler()
+    return core_groups
 
 
 def test_branches_run_side_by_side_where_that_is_faster():
@@ -86,14 +86,14 @@ def test_a_frozen_run_reads_what_was_measured_and_measures_nothing():
 
 
 def test_costs_with_busy_neighbours_are_measured_only_for_lanes_that_have_neighbours():
-    made = groups(memory_log())
-    next(iter(made.cuts()))
-    assert made.__dict__["_profiler"].measured == [(2, False), (1, False), (1, True)]
+    core_groups = groups(memory_log())
+    next(iter(core_groups.cuts()))
+    assert core_groups.__dict__["_profiler"].measured == [(2, False), (1, False), (1, True)]
 
 
 def test_a_subgraph_without_kernels_for_a_lane_cannot_run_there():
-    made = groups(memory_log(), missing={symbol_of("key6")})
-    subgraphs, problem = next(iter(made.cuts()))
+    core_groups = groups(memory_log(), missing={symbol_of("key6")})
+    subgraphs, problem = next(iter(core_groups.cuts()))
     last = next(number for number, part in enumerate(subgraphs) if 6 in part.nodes)
     assert [cost is None for cost in problem.alone[last]] == [False, True, True]
 
@@ -101,8 +101,8 @@ def test_a_subgraph_without_kernels_for_a_lane_cannot_run_there():
 def test_weights_of_several_programs_are_copied_once_and_aligned():
     shared, own = np.arange(5, dtype=np.float32), np.ones(3, np.int8)
     one, two = (Flat((), (), {}, frozenset(), weights) for weights in ((shared,), (own, shared)))
-    made = aligned_flats({1: one, 2: two})
-    assert made[1].weights[0] is made[2].weights[1]
-    np.testing.assert_array_equal(made[2].weights[1], shared)
-    np.testing.assert_array_equal(made[2].weights[0], own)
-    assert all(array.ctypes.data % ALIGNMENT == 0 for array in made[2].weights)
+    aligned = aligned_flats({1: one, 2: two})
+    assert aligned[1].weights[0] is aligned[2].weights[1]
+    np.testing.assert_array_equal(aligned[2].weights[1], shared)
+    np.testing.assert_array_equal(aligned[2].weights[0], own)
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in aligned[2].weights)

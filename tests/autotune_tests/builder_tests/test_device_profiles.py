@@ -25,7 +25,7 @@ class Simulated:
 def test_links_are_measured_in_both_directions(monkeypatch):
     backend = Simulated(Speeds(Link(2e-3, 1e9), Link(1e-3, 4e9)))
     monkeypatch.setattr(device_profiles.time, "perf_counter", backend.clock.now)
-    found = measured_links(backend, LANE)
-    there, back = found[HOST, "sim:0"], found["sim:0", HOST]
+    links = measured_links(backend, LANE)
+    there, back = links[HOST, "sim:0"], links["sim:0", HOST]
     assert (there.latency_s, there.bytes_per_s) == pytest.approx((2e-3, 1e9))
     assert (back.latency_s, back.bytes_per_s) == pytest.approx((1e-3, 4e9))

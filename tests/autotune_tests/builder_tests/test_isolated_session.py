@@ -43,8 +43,8 @@ def test_it_answers_as_a_session_does(tiny):
     session = InferenceSession(tiny.artifact)
     feed = session_inputs(session, 3)
     with IsolatedSession(tiny.artifact) as isolated:
-        assert [(each.name, each.shape, each.dtype) for each in isolated.get_inputs()] == [
-            (each.name, each.shape, each.dtype) for each in session.get_inputs()
+        assert [(arg.name, arg.shape, arg.dtype) for arg in isolated.get_inputs()] == [
+            (arg.name, arg.shape, arg.dtype) for arg in session.get_inputs()
         ]
         for mine, other in zip(isolated.run(None, feed), session.run(None, feed), strict=True):
             np.testing.assert_array_equal(mine, other)

@@ -38,10 +38,10 @@ class Executor:
 def profiler(monkeypatch, cores=2):
     monkeypatch.setattr("autotune.builder.lane_profiles.NativeExecutor", Executor)
     use = [Use(Source("arena", call), (4,), "float32") for call in range(3)]
-    given = Use(Source("input", 0), (4,), "float32")
+    read_first = Use(Source("input", 0), (4,), "float32")
     calls = (
-        FlatCall("a", (given,), (4,), "float32"),
-        FlatCall("b", (given,), (4,), "float32"),
+        FlatCall("a", (read_first,), (4,), "float32"),
+        FlatCall("b", (read_first,), (4,), "float32"),
         FlatCall("c", (use[0], use[1]), (4,), "float32"),
     )
     flat = Flat(calls, (use[2],), {}, frozenset(), ())
@@ -56,9 +56,9 @@ def test_only_the_subgraphs_asked_for_are_timed(monkeypatch):
 
 def test_crossing_costs_the_gap_between_groups(monkeypatch):
     parts = [Subgraph("left", (0,)), Subgraph("right", (1,)), Subgraph("last", (2,))]
-    found = profiler(monkeypatch).transfer(parts)
-    np.testing.assert_allclose(found.latency_s, 5e-6, rtol=1e-6)
-    assert found.s_per_byte == 0.0
+    transfer = profiler(monkeypatch).transfer(parts)
+    np.testing.assert_allclose(transfer.latency_s, 5e-6, rtol=1e-6)
+    assert transfer.s_per_byte == 0.0
 
 
 def test_whole_models_are_timed_to_the_end_of_their_last_group(monkeypatch):

@@ -195,9 +195,11 @@ def test_what_costs_say_is_best_is_kept_only_where_runs_in_turn_say_that_it_is_f
     parts = tuple(Subgraph(str(s), (s,)) for s in range(4))
     source = Disturbed([(parts, believed)], truth, again)
     best = fastest(source).candidate
-    (first, found), *_ = source.compared
-    assert [max(end for _, end in simulate(truth, made)) for made in (first, found)] == pytest.approx([1.2, 1.0])
-    assert best.executable == (first if kept else found)
+    (first, corrected), *_ = source.compared
+    assert [max(end for _, end in simulate(truth, placement)) for placement in (first, corrected)] == pytest.approx(
+        [1.2, 1.0]
+    )
+    assert best.executable == (first if kept else corrected)
 
 
 def test_costs_are_learned_again_until_the_same_placement_is_best():

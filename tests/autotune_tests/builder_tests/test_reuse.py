@@ -40,8 +40,8 @@ def save_conv(path, channels, extent=14):
 
 def conv_program(path, machine):
     program = import_program(simplify(load_model(path)), machine)
-    found = next(task for task in program.tasks if task.template == "conv2d")
-    return found, program.spaces[found.key], program.programs[found.key]
+    conv = next(task for task in program.tasks if task.template == "conv2d")
+    return conv, program.spaces[conv.key], program.programs[conv.key]
 
 
 @pytest.fixture

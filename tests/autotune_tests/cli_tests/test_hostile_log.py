@@ -37,7 +37,7 @@ def program(model):
 
 def sound(program):
     """A record of the first guess of every task that has a choice, and one of every untuned program."""
-    made = [
+    records = [
         TuningRecord(record_key(task, UNTUNED, target()), BASELINE, Measurement((1e-3,)), when=1.7e9)
         for task in program.tasks
     ]
@@ -45,8 +45,8 @@ def sound(program):
         space = program.spaces[task.key]
         if space.knobs:
             key, config = record_key(task, space, target()), space.initial[0]
-            made.append(TuningRecord(key, config, Measurement((1e-4,)), when=1.7e9))
-    return made
+            records.append(TuningRecord(key, config, Measurement((1e-4,)), when=1.7e9))
+    return records
 
 
 def answered(capsys, *arguments):
@@ -170,13 +170,13 @@ def test_mutated_lines(program, tmp_path, capsys, count):
     lines = [mutations.line() for _ in range(count)]
     (tmp_path / "log.jsonl").write_bytes(b"\n".join(lines))
     code, out, _ = answered(capsys, "log", "import", tmp_path / "log.jsonl", "--log", path, "--json")
-    found = json.loads(out[0])
+    report = json.loads(out[0])
     blank = sum(not line.strip() for line in lines)
-    taken = found["targets"] + found["workloads"] + found["records"]
-    assert (code, found["lines"]) == (0, count)
-    assert taken + len(found["bad"]) + blank == count  # one line of reasons for each that was refused
-    assert len(found["bad"]) > count // 2
-    assert not any("crashed" in bad["reason"] for bad in found["bad"])
+    taken = report["targets"] + report["workloads"] + report["records"]
+    assert (code, report["lines"]) == (0, count)
+    assert taken + len(report["bad"]) + blank == count  # one line of reasons for each that was refused
+    assert len(report["bad"]) > count // 2
+    assert not any("crashed" in bad["reason"] for bad in report["bad"])
     _look_at(program, path, capsys)
     assert not planted.exists()
 

@@ -60,8 +60,8 @@ def any_program(monkeypatch):
 
 
 def test_stats(answer, log):
-    found = as_json(answer, "stats", "--log", log)
-    assert (found["records"], found["timed"], found["failed"], found["tasks"]) == (4, 3, {"timeout": 1}, 2)
+    data = as_json(answer, "stats", "--log", log)
+    assert (data["records"], data["timed"], data["failed"], data["tasks"]) == (4, 3, {"timeout": 1}, 2)
     text = answer("stats", "--log", log)[1]
     assert "4 records of 2 tasks" in text
     assert "1 timeout" in text
@@ -156,10 +156,10 @@ def test_explain_says_what_differs(answer, tmp_path, log):
     from tests.autotune_tests.tiny import save_tiny
 
     model = save_tiny(tmp_path / "tiny.onnx")
-    found = as_json(answer, "explain", model, "--threads", "1", "--log", log)
-    assert found["missing"] == len(found["tasks"]) > 0
-    assert all("never measured" in task["why"] for task in found["tasks"])
-    assert f"0 of {found['missing']} tasks" in answer("explain", model, "--threads", "1", "--log", log)[1]
+    data = as_json(answer, "explain", model, "--threads", "1", "--log", log)
+    assert data["missing"] == len(data["tasks"]) > 0
+    assert all("never measured" in task["why"] for task in data["tasks"])
+    assert f"0 of {data['missing']} tasks" in answer("explain", model, "--threads", "1", "--log", log)[1]
 
 
 def test_an_unknown_format_is_refused(answer, log, tmp_path):
@@ -186,8 +186,8 @@ def test_metaschedule_s_form_goes_out_and_in(answer, tmp_path):
     code, out, err = answer(*exported)
     assert (code, out) == (0, f"{tmp_path / 'out' / target().fingerprint}: 1 records\n")
     assert "1 records were left out: " in err
-    found = as_json(answer, "import", tmp_path / "out", "--format", "metaschedule", "--log", tmp_path / "new.db")
-    assert (found["records"], found["new_records"], found["bad"]) == (1, 1, [])
+    data = as_json(answer, "import", tmp_path / "out", "--format", "metaschedule", "--log", tmp_path / "new.db")
+    assert (data["records"], data["new_records"], data["bad"]) == (1, 1, [])
     code, _, err = answer("import", tmp_path / "none", "--format", "metaschedule", "--log", tmp_path / "new.db")
     assert code == 1
     assert "give MetaSchedule's work_dir" in err

@@ -58,7 +58,7 @@ def test_a_command_has_the_fields_it_names_in_the_order_of_the_request(names):
     def command(request):
         return Reply([str(request.model)], {"seed": request.seed})
 
-    found = list(inspect.signature(command).parameters)
-    assert set(found) == set(names)
-    assert found == [name for name in inspect.signature(ModelRequest).parameters if name in names]
+    parameters = list(inspect.signature(command).parameters)
+    assert set(parameters) == set(names)
+    assert parameters == [name for name in inspect.signature(ModelRequest).parameters if name in names]
     assert command(model=Path("m.onnx")).data == {"seed": Options.seed}

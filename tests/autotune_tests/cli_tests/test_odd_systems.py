@@ -60,7 +60,7 @@ def check(done):
 
 EMPTY = "mount -t tmpfs -o ro none {}"
 MOUNTS = {
-    "no temporary folder": "; ".join(EMPTY.format(each) for each in ("/var/tmp", "/tmp")),
+    "no temporary folder": "; ".join(EMPTY.format(folder) for folder in ("/var/tmp", "/tmp")),
     "no shared memory": f"umount -l /dev/shm; {EMPTY.format('/dev/shm')}",
     "no /proc": EMPTY.format("/proc"),
     "no /sys": EMPTY.format("/sys"),

@@ -18,8 +18,8 @@ TASK = Task("aa11", "fused_conv", "conv2d", "conv2d", ((1,), (1,)), ("float32", 
 
 
 def result(**changed):
-    made = Result("m.onnx", Path("m.tuned"), "cpu", 1, 5, 10, 2, 3, 12.0, {"import": 1.0}, {"tuned": 1.0})
-    return replace(made, **changed)
+    plain = Result("m.onnx", Path("m.tuned"), "cpu", 1, 5, 10, 2, 3, 12.0, {"import": 1.0}, {"tuned": 1.0})
+    return replace(plain, **changed)
 
 
 def test_a_run_says_what_was_measured_and_how_fast_it_is():
@@ -41,14 +41,14 @@ IN_TURN = {
 
 
 def test_a_run_ends_with_its_speed_measured_in_turn():
-    made = result(verified=PASSED, latency_ms={"untuned": 9.0, "tuned": 3.98})
-    lines = run_lines(made, IN_TURN)
+    verified = result(verified=PASSED, latency_ms={"untuned": 9.0, "tuned": 3.98})
+    lines = run_lines(verified, IN_TURN)
     assert lines[-1] == "2.59 ms, 1.58 times as fast as ONNX Runtime (4.08 ms, in turn)"
     assert not any("3.98" in line for line in lines), "a timing of another minute contradicts it"
-    disturbed = run_lines(made, {**IN_TURN, "others_cpu": 0.5})
+    disturbed = run_lines(verified, {**IN_TURN, "others_cpu": 0.5})
     assert disturbed[-2:] == ["warning: other processes used 50% of the CPU; results may be unreliable", lines[-1]]
     alone = {**IN_TURN, "engines": IN_TURN["engines"][:1]}
-    assert "latency 3.980 ms, untuned 9.000 ms" in run_lines(made, alone)
+    assert "latency 3.980 ms, untuned 9.000 ms" in run_lines(verified, alone)
 
 
 def test_an_artifact_that_nobody_verified_says_so():

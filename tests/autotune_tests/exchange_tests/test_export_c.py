@@ -45,9 +45,9 @@ def output_of(command, **options):
 def binding(folder, name):
     """The example for Python, as a module."""
     spec = importlib.util.spec_from_file_location(f"{name}_example", folder / "examples" / f"{name}.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return example
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_a_mapped_file_that_is_truncated_afterwards_is_an_error_and_no_signal(ex
             _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
 
         inputs = Buffer(data.ctypes.data, data.nbytes)
-        outputs = (Buffer * 2)(*(Buffer(each.ctypes.data, each.nbytes) for each in (scores, features)))
+        outputs = (Buffer * 2)(*(Buffer(array.ctypes.data, array.nbytes) for array in (scores, features)))
         return library.tiny_run(stream, ctypes.c_size_t(0), ctypes.byref(inputs), outputs, text)
 
     first = run()
@@ -284,11 +284,11 @@ def test_streams_take_the_cores_in_turn(exported):
 def await_pinned(before):
     """The CPUs of every thread that was started since, once each is pinned."""
     for _ in range(100):
-        found = [cpus for task, cpus in own_cpus().items() if task not in before]
-        if found and all(len(cpus) == 1 for cpus in found):
+        pinned = [cpus for task, cpus in own_cpus().items() if task not in before]
+        if pinned and all(len(cpus) == 1 for cpus in pinned):
             break
         time.sleep(0.05)
-    return found
+    return pinned
 
 
 def test_sanitizers_find_nothing(tiny_built, tmp_path, monkeypatch):

@@ -38,9 +38,9 @@ def test_operands_are_found_where_they_lie(place, index, expected):
     model.arena = np.zeros(64, np.uint8)
     model.arena[16:32].view(np.float32)[:] = 3
     operand = {"place": place, "index": index, "shape": [2, 2], "dtype": "float32"}
-    found = model.tensor(operand, [np.ones(4, np.float32)])
-    assert found.shape == (2, 2)
-    assert (found == expected).all()
+    tensor = model.tensor(operand, [np.ones(4, np.float32)])
+    assert tensor.shape == (2, 2)
+    assert (tensor == expected).all()
 
 
 def test_a_program_of_the_virtual_machine_runs_too(tmp_path, measurer):
@@ -58,6 +58,6 @@ def test_a_program_of_the_virtual_machine_runs_too(tmp_path, measurer):
         [sys.executable, "-c", ALONE], cwd=out, env=environment, check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    with np.load(out / "outputs.npz") as found:
-        assert np.array_equal(found["y"], np.maximum(x, 0))
-        assert np.array_equal(found["same"], x)
+    with np.load(out / "outputs.npz") as outputs:
+        assert np.array_equal(outputs["y"], np.maximum(x, 0))
+        assert np.array_equal(outputs["same"], x)

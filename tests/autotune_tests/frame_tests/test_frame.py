@@ -26,7 +26,7 @@ def test_steps_cut_and_pack():
     values = {"y": np.arange(4.0), "n": np.array(2), "x[1]": np.ones(3)}
     FRAME.run(FRAME.after, values)
     assert values["y"].tolist() == [0, 1]
-    assert [each.tolist() for each in values["s"]] == [[0, 1], [1, 1, 1]]
+    assert [part.tolist() for part in values["s"]] == [[0, 1], [1, 1, 1]]
 
 
 def test_a_step_that_fails_is_named():

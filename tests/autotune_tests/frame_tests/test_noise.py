@@ -40,9 +40,9 @@ def save_noisy(path, more=(), outputs=(), batch=4, opsets=()):
         helper.make_node("Neg", ["u"], ["z"]),
         *more,
     ]
-    made = [value("y", batch, 32), value("z", batch, 32), *outputs]
+    all_outputs = [value("y", batch, 32), value("z", batch, 32), *outputs]
     weights = [numpy_helper.from_array(np.eye(32, dtype=np.float32), "w")]
-    graph = helper.make_graph(nodes, path.stem, [value("x", batch, 32)], made, weights)
+    graph = helper.make_graph(nodes, path.stem, [value("x", batch, 32)], all_outputs, weights)
     opset = [helper.make_opsetid("", 18), *opsets]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
     return path
@@ -176,9 +176,9 @@ def test_a_model_in_segments_draws_too(tmp_path, monkeypatch):
     ]
     own = [helper.make_opsetid("com.microsoft", 1)]
     model = save_noisy(tmp_path / "noisy.onnx", foreign, [value("t", 4, 32)], opsets=own)
-    made = tuned(model, tmp_path)
-    assert kind_of(made) == SEGMENTS
-    session = autotune.InferenceSession(made, serve=ServeOptions(seed=0))
+    segmented = tuned(model, tmp_path)
+    assert kind_of(segmented) == SEGMENTS
+    session = autotune.InferenceSession(segmented, serve=ServeOptions(seed=0))
     assert [arg.name for arg in session.get_inputs()] == ["x"]
     y, _, t = session.run(None, {"x": X})
     assert (y == t).all()
@@ -226,7 +226,7 @@ def test_noise_in_a_body_is_refused_by_name(kind, tmp_path):
 
 def test_sizes_that_no_input_has_are_looked_up():
     specs = (OpenSpec("x", ("n",), "float32"), OpenSpec(noise_name("uniform", None, "y"), ("other",), "float32"))
-    found = NoiseSource(specs, 0, lambda shapes: {specs[1].name: (2 * shapes["x"][0],)}).add_to({"x": np.zeros(3)})
-    assert found[specs[1].name].shape == (6,)
+    feed = NoiseSource(specs, 0, lambda shapes: {specs[1].name: (2 * shapes["x"][0],)}).add_to({"x": np.zeros(3)})
+    assert feed[specs[1].name].shape == (6,)
     fixed = (TensorSpec(noise_name("normal", None, "y"), (5,), "float64"),)
     assert NoiseSource(fixed, 0, lambda _: {}).add_to({})[fixed[0].name].dtype == np.float64

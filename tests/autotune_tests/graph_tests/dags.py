@@ -21,9 +21,9 @@ def random_flat(rng, edges, symbol="mix", choices=SIZES):
     """A program over ``edges``: sources read the input, and what nobody reads is an output."""
     sizes = [int(rng.choice(choices)) for _ in edges]
     uses = [Use(Source("arena", v), (size,), "float64") for v, size in enumerate(sizes)]
-    given = Use(Source("input", 0), (8,), "float64")
+    read_first = Use(Source("input", 0), (8,), "float64")
     calls = tuple(
-        FlatCall(symbol, tuple(uses[r] for r in reads) or (given,), (sizes[v],), "float64")
+        FlatCall(symbol, tuple(uses[r] for r in reads) or (read_first,), (sizes[v],), "float64")
         for v, reads in enumerate(edges)
     )
     read = {r for reads in edges for r in reads}

@@ -42,7 +42,7 @@ def test_the_longer_branch_goes_to_the_lane_that_is_faster_for_it():
 
 def test_a_subgraph_that_the_device_cannot_run_stays_on_the_cpu():
     costs = [Costs((9.0, 1.0)), Costs((9.0, None)), Costs((9.0, 1.0))]
-    assert all(each.placement.lanes[2] == 0 for each in placed(costs))
+    assert all(one.placement.lanes[2] == 0 for one in placed(costs))
 
 
 def test_a_chain_on_the_device_pays_for_the_models_input_and_output_only():

@@ -23,10 +23,10 @@ TWO = (cpu_lane(0, 1), cpu_lane(1, 1))
 def test_nothing_beats_the_exact_placement_and_it_is_not_below_its_bound(seed):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, random_edges(rng, 6))
-    found = exact(problem)
-    assert found.gap == 0.0
+    solved = exact(problem)
+    assert solved.gap == 0.0
     for place in PLACERS.values():
-        assert found.placement.makespan_s <= place(problem).makespan_s + 1e-9
+        assert solved.placement.makespan_s <= place(problem).makespan_s + 1e-9
 
 
 @settings(max_examples=25, deadline=None)
@@ -54,17 +54,17 @@ def by_brute_force(problem):
 def test_with_a_device_the_exact_placement_equals_brute_force(seed):
     rng = np.random.default_rng(seed)
     problem = device_problem(rng, random_edges(rng, 5))
-    found = exact(problem)
-    assert found.placement.makespan_s == pytest.approx(by_brute_force(problem))
-    assert found.bound_s <= found.placement.makespan_s * (1 + 1e-9)
+    solved = exact(problem)
+    assert solved.placement.makespan_s == pytest.approx(by_brute_force(problem))
+    assert solved.bound_s <= solved.placement.makespan_s * (1 + 1e-9)
 
 
 def test_a_search_that_was_cut_short_says_how_far_it_may_be_off():
     rng = np.random.default_rng(5)
     problem = random_problem(rng, [[] for _ in range(14)])
-    found = exact(problem, most_nodes=20)
-    assert found.gap > 0.0
-    assert found.bound_s <= exact(problem).placement.makespan_s <= found.placement.makespan_s
+    solved = exact(problem, most_nodes=20)
+    assert solved.gap > 0.0
+    assert solved.bound_s <= exact(problem).placement.makespan_s <= solved.placement.makespan_s
 
 
 def test_two_equal_branches_take_half_the_time_on_two_lanes():
@@ -97,9 +97,9 @@ def test_on_many_lanes_each_branch_has_a_lane_where_that_is_shorter():
         costs += [(0.3, *[1.0] * 8)] * 8
         needs.append(tuple(range(meet + 1, meet + 9)))
         costs.append((0.125, *[1.0] * 8))
-    found = exact(problem_of(lanes, tuple(needs), tuple(costs)))
-    assert found.placement.makespan_s == pytest.approx(3 * 1.0 + 4 * 0.125)
-    assert found.bound_s <= found.placement.makespan_s
+    solved = exact(problem_of(lanes, tuple(needs), tuple(costs)))
+    assert solved.placement.makespan_s == pytest.approx(3 * 1.0 + 4 * 0.125)
+    assert solved.bound_s <= solved.placement.makespan_s
 
 
 @settings(max_examples=10, deadline=None)
@@ -111,9 +111,9 @@ def test_the_bound_holds_on_many_lanes(seed):
     many = (*few, cpu_lane(3, 1))
     costs = [[float(rng.uniform(0.1, 1.0)) for _ in range(2)] for _ in edges]
     rows = [tuple((wide, *[one] * (len(lanes) - 1)) for wide, one in costs) for lanes in (few, many)]
-    found = exact(problem_of(many, edges, rows[1]))
-    assert found.bound_s <= found.placement.makespan_s * (1 + 1e-9)
-    assert found.bound_s <= exact(problem_of(few, edges, rows[0])).placement.makespan_s * (1 + 1e-9)
+    solved = exact(problem_of(many, edges, rows[1]))
+    assert solved.bound_s <= solved.placement.makespan_s * (1 + 1e-9)
+    assert solved.bound_s <= exact(problem_of(few, edges, rows[0])).placement.makespan_s * (1 + 1e-9)
 
 
 GROUPS = ((cpu_lane(0, 1),), (cpu_lane(0, 1), cpu_lane(1, 1)))
@@ -124,9 +124,9 @@ GROUPS = ((cpu_lane(0, 1),), (cpu_lane(0, 1), cpu_lane(1, 1)))
 def test_with_several_devices_or_groups_the_exact_placement_equals_brute_force(seed, counts):
     rng, (groups, devices) = np.random.default_rng(seed), counts
     problem = device_problem(rng, random_edges(rng, 4), devices=devices, cores=GROUPS[groups - 1])
-    found = exact(problem)
-    assert found.placement.makespan_s == pytest.approx(by_brute_force(problem))
-    assert found.bound_s <= found.placement.makespan_s * (1 + 1e-9)
+    solved = exact(problem)
+    assert solved.placement.makespan_s == pytest.approx(by_brute_force(problem))
+    assert solved.bound_s <= solved.placement.makespan_s * (1 + 1e-9)
 
 
 def on(problem, lanes):

@@ -26,9 +26,9 @@ def test_what_is_foreseen_of_each_part_adds_up():
     problem = problem_of(
         TWO, ((), (), (0, 1)), ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0)), sizes=[8, 8, 0], crossing=Link(0.5)
     )
-    found = foreseen(problem, place_all(problem, (0, 1, 0)))
-    assert found.subgraphs == pytest.approx({0: 1.0, 1: 2.0, 2: 3.5})  # the last waits for what crosses
-    assert not found.links
+    seconds = foreseen(problem, place_all(problem, (0, 1, 0)))
+    assert seconds.subgraphs == pytest.approx({0: 1.0, 1: 2.0, 2: 3.5})  # the last waits for what crosses
+    assert not seconds.links
 
 
 def scaled(problem, rng, links):

@@ -63,10 +63,10 @@ def device_part(name, inputs, outputs):
 
 def test_a_device_has_a_call_for_every_output_and_runs_in_the_last():
     flat = device_flat("2.1", [SPECS["x"]], [SPECS["y"], SPECS["z"]], GPU)
-    assert [each.symbol for each in flat.calls] == [device_symbol("2.1", 1), device_symbol("2.1", 0)]
-    assert [[use.source.place for use in each.arguments] for each in flat.calls] == [[], ["input", "arena"]]
-    assert [each.source.index for each in flat.outputs] == [1, 0]
-    assert {each.memory for each in flat.calls} == {GPU}
+    assert [flat_call.symbol for flat_call in flat.calls] == [device_symbol("2.1", 1), device_symbol("2.1", 0)]
+    assert [[use.source.place for use in flat_call.arguments] for flat_call in flat.calls] == [[], ["input", "arena"]]
+    assert [output.source.index for output in flat.outputs] == [1, 0]
+    assert {flat_call.memory for flat_call in flat.calls} == {GPU}
 
 
 def test_a_value_is_copied_into_a_memory_once():

@@ -36,8 +36,8 @@ def test_simulation_slows_down_only_what_has_a_neighbour():
 @given(seeds)
 def test_without_contention_the_simulation_is_the_placement(seed):
     rng = np.random.default_rng(seed)
-    made = random_problem(rng, random_edges(rng, 6))
-    problem = replace(made, beside={})
+    contended = random_problem(rng, random_edges(rng, 6))
+    problem = replace(contended, beside={})
     placement = correction(problem)
     assert max(end for _, end in simulate(problem, placement)) == pytest.approx(placement.makespan_s)
 

@@ -26,8 +26,8 @@ def conv(name, x, y, inputs, outputs, rng, groups=1):
 
 def model(nodes, weights, outputs):
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 6, 6])
-    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs]
-    graph = helper.make_graph(nodes, "g", [x], made, weights)
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs]
+    graph = helper.make_graph(nodes, "g", [x], infos, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
@@ -72,13 +72,13 @@ def test_an_input_handed_through_is_left_to_the_virtual_machine():
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_outputs_are_right(tiny_build, twice):
-    made = joined(np.random.default_rng(1), twice=twice)
+    proto = joined(np.random.default_rng(1), twice=twice)
     x = np.random.default_rng(2).standard_normal((1, 16, 6, 6)).astype(np.float32)
-    expected = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
-    session = tiny_build(made)
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    session = tiny_build(proto)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected[0], rtol=1e-3, atol=1e-5)
     # The arena is used again: a second run with other numbers must not see the first one's.
-    other = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": 2 * x})
+    other = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": 2 * x})
     np.testing.assert_allclose(session.run(None, {"x": 2 * x})[0], other[0], rtol=1e-3, atol=1e-5)
 
 
@@ -87,10 +87,10 @@ def test_groups_that_no_block_divides(tiny_build, inputs, outputs, groups):
     rng = np.random.default_rng(3)
     first, fw = conv("f", "x", "m", 16, inputs, rng)
     second, sw = conv("s", "m", "y", inputs, outputs, rng, groups)
-    made = model([first, second], [fw, sw], [("y", [1, outputs, 6, 6])])
+    proto = model([first, second], [fw, sw], [("y", [1, outputs, 6, 6])])
     x = rng.standard_normal((1, 16, 6, 6)).astype(np.float32)
-    expected = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
-    np.testing.assert_allclose(tiny_build(made).run(None, {"x": x})[0], expected[0], rtol=1e-3, atol=1e-5)
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(tiny_build(proto).run(None, {"x": x})[0], expected[0], rtol=1e-3, atol=1e-5)
 
 
 def test_models_are_valid():

@@ -47,15 +47,15 @@ def test_a_weight_too_large_for_a_buffer_stays():
 
 def test_a_buffer_is_written_when_its_reader_is_done_and_read_when_it_is_full():
     steps = chain(64, 64, 0, 64, 64)
-    made = streamed(steps, choose_resident(steps, 128), LANES)
-    copies = [n for n, group in enumerate(made.groups) if group.lane == 1]
+    streaming_steps = streamed(steps, choose_resident(steps, 128), LANES)
+    copies = [n for n, group in enumerate(streaming_steps.groups) if group.lane == 1]
     readers = [n + 1 for n in copies]
-    assert [made.groups[n].waits for n in copies] == [(), (), (readers[0],), (readers[1],)]
-    assert [made.groups[n].waits for n in readers] == [(n,) for n in copies]
-    assert sum(group.calls for group in made.groups) == len(made.calls) == 5 + 4
-    places = [call.operands[-1].index for call in made.calls if call.symbol == "@copy"]
+    assert [streaming_steps.groups[n].waits for n in copies] == [(), (), (readers[0],), (readers[1],)]
+    assert [streaming_steps.groups[n].waits for n in readers] == [(n,) for n in copies]
+    assert sum(group.calls for group in streaming_steps.groups) == len(streaming_steps.calls) == 5 + 4
+    places = [call.operands[-1].index for call in streaming_steps.calls if call.symbol == "@copy"]
     assert places == [384, 448, 384, 448]
-    assert made.arena_bytes == 384 + 128
+    assert streaming_steps.arena_bytes == 384 + 128
 
 
 def test_kernels_wait_for_copies_that_are_slower_and_not_for_faster_ones():
@@ -93,11 +93,17 @@ def test_the_prediction_is_what_the_lanes_do(seed):
         if streaming is None or not streaming.buffer_bytes:
             continue
         assert streaming.bytes <= share * total
-        made = streamed(steps, streaming, LANES)
-        copied = [made.weights[call.operands[0].index].nbytes for call in made.calls if call.symbol == "@copy"]
+        streaming_steps = streamed(steps, streaming, LANES)
+        copied = [
+            streaming_steps.weights[call.operands[0].index].nbytes
+            for call in streaming_steps.calls
+            if call.symbol == "@copy"
+        ]
         assert sum(copied) == streaming.streamed_bytes(steps)
         link = Link(float(rng.uniform(0.0, 0.2)), float(rng.uniform(50.0, 500.0)))
-        assert streaming_s(steps, streaming, kernel_s, link) == pytest.approx(simulated_s(made, kernel_s, link))
+        assert streaming_s(steps, streaming, kernel_s, link) == pytest.approx(
+            simulated_s(streaming_steps, kernel_s, link)
+        )
 
 
 def test_seconds_with_all_weights_resident_are_found_from_a_streamed_run():

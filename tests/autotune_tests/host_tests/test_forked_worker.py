@@ -28,9 +28,9 @@ def answer(request: str) -> object:
 
 @pytest.fixture
 def worker():
-    made = ForkedWorker(answer, LogError, timeout_s=5.0)
-    yield made
-    made.close()
+    forked = ForkedWorker(answer, LogError, timeout_s=5.0)
+    yield forked
+    forked.close()
 
 
 def test_one_fork_answers_until_it_is_closed(worker):

@@ -24,8 +24,8 @@ def in_child(work):
 
 def test_children_renew_what_lives():
     kept, dropped = Counted(), Counted()
-    for each in (kept, dropped):
-        renew_in_children(each)
+    for counted in (kept, dropped):
+        renew_in_children(counted)
     before = life()
     del dropped
     gc.collect()

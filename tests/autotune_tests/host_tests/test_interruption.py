@@ -61,13 +61,13 @@ def test_ctrl_c_on_a_terminal_ships_the_best_so_far(workplace):
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to everybody
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130, err
-    found = json.loads(out)
-    assert found["interrupted"] is True
-    assert found["verified"]["passed"] is True
+    data = json.loads(out)
+    assert data["interrupted"] is True
+    assert data["verified"]["passed"] is True
     assert "Traceback" not in err
     assert workers
     assert all_end(workers)
-    assert records(workplace / "t.db") == found["measured_trials"] > 0
+    assert records(workplace / "t.db") == data["measured_trials"] > 0
     assert main(["verify", "tiny.tuned", "tiny.onnx"]) == 0
 
 
@@ -83,5 +83,5 @@ def test_a_killed_run_leaves_a_sound_log_that_the_next_one_uses(workplace, capsy
     before = records(workplace / "t.db")
     trials = ["--trials", str(before + 1), "--quiet"]
     assert main(["run", "tiny.onnx", *OPTIONS, *trials]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["reused_records"], found["measured_trials"]) == (before, 1)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["reused_records"], data["measured_trials"]) == (before, 1)

@@ -81,12 +81,12 @@ def test_any_text_in_place_of_the_time_of_the_cpus_is_no_error(before, after):
 
 
 def files_of(**more):
-    found = {
+    files = {
         "/proc/self/cgroup": "0::/job",
         "/proc/self/mountinfo": LINE.format(inside="/", mount="/cg", kind="cgroup2", source="", options="x"),
         **more,
     }
-    return found.get
+    return files.get
 
 
 def test_a_mount_with_an_empty_source_is_read():

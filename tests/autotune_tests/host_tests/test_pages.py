@@ -57,8 +57,8 @@ def test_the_system_is_asked_for_huge_pages() -> None:
     address = memory.ctypes.data
     flags = None
     for line in Path("/proc/self/smaps").read_text().splitlines():
-        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-            inside = int(found[1], 16) <= address < int(found[2], 16)
+        if match := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(match[1], 16) <= address < int(match[2], 16)
         elif line.startswith("VmFlags:") and inside:
             flags = line.split()
     assert flags is not None

@@ -86,7 +86,7 @@ def alike(count: int, per_l2: int, per_l3: int, per_node: int, siblings: bool = 
     own = [(cpu, cpu + count) if siblings else (cpu,) for cpu in range(count)]
 
     def group(cpu: int, size: int) -> tuple[int, ...]:
-        return tuple(each for core in own[cpu // size * size :][:size] for each in core)
+        return tuple(cpus for core in own[cpu // size * size :][:size] for cpus in core)
 
     return [
         Core(own[cpu], cpu // per_node, cpu // per_node, group(cpu, per_l2), group(cpu, per_l3), **more)

@@ -45,21 +45,21 @@ class Case:
 
     def model(self) -> onnx.ModelProto:
         names = [f"x{place}" if array is not None else "" for place, array in enumerate(self.inputs)]
-        made = [f"y{place}" if kind else "" for place, kind in enumerate(self.outputs)]
-        node = helper.make_node(self.kind, names, made, "one", domain=self.domain, **self.attributes)
-        given = {name: array for name, array in zip(names, self.inputs, strict=True) if array is not None}
-        constants = {f"x{place}" for place in self.weights} & given.keys()
+        names_made = [f"y{place}" if kind else "" for place, kind in enumerate(self.outputs)]
+        node = helper.make_node(self.kind, names, names_made, "one", domain=self.domain, **self.attributes)
+        arrays = {name: array for name, array in zip(names, self.inputs, strict=True) if array is not None}
+        constants = {f"x{place}" for place in self.weights} & arrays.keys()
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in given.items()
+            for name, array in arrays.items()
             if name not in constants
         ]
         outputs = [
             helper.make_tensor_value_info(name, kind, None)
-            for name, kind in zip(made, self.outputs, strict=True)
+            for name, kind in zip(names_made, self.outputs, strict=True)
             if kind
         ]
-        tensors = [numpy_helper.from_array(given[name], name) for name in sorted(constants)]
+        tensors = [numpy_helper.from_array(arrays[name], name) for name in sorted(constants)]
         graph = helper.make_graph([node], self.kind, inputs, outputs, tensors)
         opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(self.domain or MICROSOFT, self.version)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)

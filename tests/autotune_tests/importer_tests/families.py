@@ -39,7 +39,7 @@ class Case:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        shapes = ["" if each is None else f"{each.dtype}{list(each.shape)}" for each in self.inputs]
+        shapes = ["" if array is None else f"{array.dtype}{list(array.shape)}" for array in self.inputs]
         values = {index: np.asarray(self.inputs[index]).tolist() for index in self.constants if _is_short(self, index)}
         return f"{self.kind} {self.opset} {shapes} {values} {dict(self.attributes)}"
 
@@ -57,7 +57,7 @@ def model_of_cases(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Ar
     (opset,) = {case.opset for case in cases}
     nodes, inputs, weights, outputs, feed = [], [], [], [], {}
     for number, case in enumerate(cases):
-        names = ["" if each is None else f"{number}_x{k}" for k, each in enumerate(case.inputs)]
+        names = ["" if array_or_none is None else f"{number}_x{k}" for k, array_or_none in enumerate(case.inputs)]
         for index, (name, array) in enumerate(zip(names, case.inputs, strict=True)):
             if array is None:
                 continue
@@ -67,10 +67,10 @@ def model_of_cases(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Ar
                 kind = helper.np_dtype_to_tensor_dtype(array.dtype)
                 inputs.append(helper.make_tensor_value_info(name, kind, array.shape))
                 feed[name] = array
-        made = [f"{number}_y{k}" for k in range(case.outputs)]
-        nodes.append(helper.make_node(case.kind, names, made, f"{number}_{case.kind}", **case.attributes))
+        names_made = [f"{number}_y{k}" for k in range(case.outputs)]
+        nodes.append(helper.make_node(case.kind, names, names_made, f"{number}_{case.kind}", **case.attributes))
         seen = [f"{number}_z{k}" for k in range(case.outputs)]
-        nodes += [helper.make_node("Transpose", [one], [other]) for one, other in zip(made, seen, strict=True)]
+        nodes += [helper.make_node("Transpose", [one], [other]) for one, other in zip(names_made, seen, strict=True)]
         outputs += [onnx.ValueInfoProto(name=name) for name in seen]
     graph = helper.make_graph(nodes, "cases", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8 if opset < 21 else 10)
@@ -82,10 +82,10 @@ def model_of_cases(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Ar
 
 def by_opset(cases: Iterable[Case]) -> list[list[Case]]:
     """Cases of one opset together."""
-    found: dict[int, list[Case]] = {}
+    groups: dict[int, list[Case]] = {}
     for case in cases:
-        found.setdefault(case.opset, []).append(case)
-    return list(found.values())
+        groups.setdefault(case.opset, []).append(case)
+    return list(groups.values())
 
 
 def reference(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Any]:
@@ -141,10 +141,10 @@ def wrong(cases: Sequence[Case], folder: Path, built: bool = False, **tolerance:
     Args:
         built: compare what kernels make, not what ONNX Runtime makes of the rewritten model.
     """
-    found: list[str] = []
+    complaints: list[str] = []
     for group in by_opset(cases):
-        found += _wrong(group, folder, built, tolerance)
-    return found
+        complaints += _wrong(group, folder, built, tolerance)
+    return complaints
 
 
 def _wrong(cases: Sequence[Case], folder: Path, built: bool, tolerance: Mapping[str, float]) -> list[str]:

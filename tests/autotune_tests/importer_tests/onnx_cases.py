@@ -95,23 +95,23 @@ def recurrent(
     outputs = ["y", "yh", "yc"] if kind == "LSTM" and not lengths else ["y", "yh"]
     node = helper.make_node(kind, names, outputs, "cell", hidden_size=hidden, direction=direction, **attributes)
     constants = {name: array.astype(np.float32) for name, array in weights.items()}
-    given = [value("x", (steps, batch, inputs))]
+    infos = [value("x", (steps, batch, inputs))]
     feed = {"x": rng.standard_normal((steps, batch, inputs)).astype(np.float32)}
     if kept_lengths:
         constants["lengths"] = np.array(kept_lengths, np.int32)
     if lengths:
-        given.append(value("lengths", (batch,), TensorProto.INT32))
+        infos.append(value("lengths", (batch,), TensorProto.INT32))
         feed["lengths"] = np.array(lengths, np.int32)
-    return model_of([node], given, outputs, constants), feed
+    return model_of([node], infos, outputs, constants), feed
 
 
 def rewritten(model: onnx.ModelProto, folder: Path, feed: Mapping[str, np.ndarray]) -> Counter[str]:
     """Operators of the simplified model, after a check that ONNX Runtime computes the same with it."""
     plain = simplify(load_model(written(model, folder)))
-    before, after = (reference_session(each).run(None, feed) for each in (model, plain))
-    for expected, found in zip(before, after, strict=True):
-        assert expected.dtype == found.dtype
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    before, after = (reference_session(one).run(None, feed) for one in (model, plain))
+    for expected, output in zip(before, after, strict=True):
+        assert expected.dtype == output.dtype
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
     return Counter(node.op_type for node in plain.graph.node)
 
 
@@ -136,14 +136,14 @@ def quantised_recurrent(hidden, batch=2, steps=6, inputs=10, dtype=np.int8, zero
         else:
             scale = (np.maximum(most, -least) / 127).astype(np.float32)
             zero = np.full_like(scale, low + 128)
-        found = np.clip(np.rint(weight / scale) + zero, low, high).astype(dtype)
+        levels = np.clip(np.rint(weight / scale) + zero, low, high).astype(dtype)
         shape = (len(weight), -1) if zeros == "gate" else (-1,)
-        quantised |= {name: found, f"{name}s": scale.reshape(shape), f"{name}z": zero.astype(dtype).reshape(shape)}
-        arrays[name] = ((found.astype(np.float32) - zero) * scale).transpose(0, 2, 1).astype(np.float32)
+        quantised |= {name: levels, f"{name}s": scale.reshape(shape), f"{name}z": zero.astype(dtype).reshape(shape)}
+        arrays[name] = ((levels.astype(np.float32) - zero) * scale).transpose(0, 2, 1).astype(np.float32)
     (node,) = plain.graph.node
     names = [*node.input, *[""] * (8 - len(node.input)), "ws", "wz", "rs", "rz"]
-    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-    made = helper.make_node("DynamicQuantizeLSTM", names, node.output, "cell", domain="com.microsoft", **attributes)
-    given = [each for each in plain.graph.input if each.name in feed]
-    ours = model_of([made], given, list(node.output), quantised, domains=["com.microsoft"])
-    return ours, model_of([node], given, list(node.output), arrays), feed
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    cell = helper.make_node("DynamicQuantizeLSTM", names, node.output, "cell", domain="com.microsoft", **attributes)
+    infos = [info for info in plain.graph.input if info.name in feed]
+    ours = model_of([cell], infos, list(node.output), quantised, domains=["com.microsoft"])
+    return ours, model_of([node], infos, list(node.output), arrays), feed

@@ -36,16 +36,16 @@ class Graph:
     def model(self, name: str) -> onnx.ModelProto:
         """The model, its outputs with the shapes that ONNX infers."""
         opsets = f'"" : {self.opset}' + (', "local" : 1' if self.functions else "")
-        made = parser.parse_model(f"<ir_version: 8, opset_import: [{opsets}]> g {self.text} {self.functions}")
+        proto = parser.parse_model(f"<ir_version: 8, opset_import: [{opsets}]> g {self.text} {self.functions}")
         rng = np.random.default_rng(zlib.crc32(name.encode()))
         for key, shape in self.weights.items():
             values = rng.standard_normal(shape) / np.sqrt(shape[0])
-            made.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), key))
-        return made
+            proto.graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), key))
+        return proto
 
     def inputs(self, name: str) -> list[dict[str, np.ndarray]]:
         """Every feed, completed by random values."""
-        rng, made = np.random.default_rng(zlib.crc32(name.encode())), []
+        rng, whole_feeds = np.random.default_rng(zlib.crc32(name.encode())), []
         for feed in self.feeds:
             whole = {}
             for value in self.model(name).graph.input:
@@ -56,8 +56,8 @@ class Graph:
                     rng.standard_normal(shape) if tensor.elem_type == TensorProto.FLOAT else rng.integers(0, 2, shape)
                 )
                 whole[value.name] = np.asarray(feed.get(value.name, drawn), dtype)
-            made.append(whole)
-        return made
+            whole_feeds.append(whole)
+        return whole_feeds
 
 
 MASKS = tuple({"m": np.array(bits)} for bits in ([1, 0, 1, 1, 0, 0], [0, 0, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1]))

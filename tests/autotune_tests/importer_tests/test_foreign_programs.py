@@ -21,8 +21,8 @@ KEY, PROGRAM = task_key(FUNC), program_of(FUNC)
 
 @pytest.fixture(scope="module")
 def programs():
-    with ForeignPrograms() as made:
-        yield made
+    with ForeignPrograms() as opened:
+        yield opened
 
 
 def test_a_program_is_its_tasks(programs):
@@ -44,9 +44,13 @@ def test_a_space_comes_back_with_the_features_of_its_configs(programs):
     space = claim(FUNC, TARGET).space
     configs = space.sample(5, np.random.default_rng(0))
     key = RecordKey(KEY, TARGET.fingerprint, space.identity, "0")
-    found, valid = programs.space(key, PROGRAM, TARGET, configs)
+    own_space, valid = programs.space(key, PROGRAM, TARGET, configs)
     assert valid == frozenset(configs)
-    assert (found.identity, found.knobs, found.feature_names) == (space.identity, space.knobs, space.feature_names)
-    np.testing.assert_array_equal(found.features(configs), space.features(configs))
+    assert (own_space.identity, own_space.knobs, own_space.feature_names) == (
+        space.identity,
+        space.knobs,
+        space.feature_names,
+    )
+    np.testing.assert_array_equal(own_space.features(configs), space.features(configs))
     other = RecordKey(KEY, TARGET.fingerprint, "other/1", "0")
     assert programs.space(other, PROGRAM, TARGET, configs) is None

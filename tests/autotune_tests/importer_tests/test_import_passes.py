@@ -11,7 +11,7 @@ LISTS = [(SIMPLIFY, "checked", "simple"), (PROGRAM, "simple", "tasks")]
 @pytest.mark.parametrize(("passes", "first", "last"), LISTS)
 def test_a_list_leads_from_one_property_to_the_next(passes, first, last):
     ran = []
-    noted = [Pass(each.name, each.needs, each.gives, ran.append) for each in passes]
+    noted = [Pass(step.name, step.needs, step.gives, ran.append) for step in passes]
     assert last in run(noted, "draft", first)
     assert ran == ["draft"] * len(passes)
 
@@ -20,15 +20,15 @@ def test_a_list_leads_from_one_property_to_the_next(passes, first, last):
 def test_a_pass_that_is_left_out_or_comes_late_is_missed_before_anything_runs(passes, first):
     """Only the last pass is needed by none; every other has a reader that refuses to run without it."""
     ran = []
-    noted = [Pass(each.name, each.needs, each.gives, ran.append) for each in passes]
-    for each in noted[:-1]:
-        others = [other for other in noted if other is not each]
-        for order in (others, [*others, each]):
+    noted = [Pass(step.name, step.needs, step.gives, ran.append) for step in passes]
+    for step in noted[:-1]:
+        others = [other for other in noted if other is not step]
+        for order in (others, [*others, step]):
             with pytest.raises(ValueError, match="which no pass before it gives"):
                 run(order, "draft", first)
     assert not ran
 
 
 def test_every_role_of_the_registry_names_a_pass():
-    names = {each.name for each in (*SIMPLIFY, *PROGRAM)}
+    names = {step.name for step in (*SIMPLIFY, *PROGRAM)}
     assert {role.value.split(",")[0] for role in Role} <= names

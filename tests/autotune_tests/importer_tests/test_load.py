@@ -114,8 +114,8 @@ def test_misshaped_input_names_the_node(tmp_path):
 def test_declared_output_that_contradicts_the_graph_is_told(tmp_path, caplog):
     model = conv_model()
     model.graph.output[0].CopyFrom(value("y", (1, 9, 8, 8)))
-    found = load_model(written(model, tmp_path)).graph.output[0]
-    assert [dim.dim_value for dim in found.type.tensor_type.shape.dim] == [1, 4, 8, 8]
+    output = load_model(written(model, tmp_path)).graph.output[0]
+    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [1, 4, 8, 8]
     assert "node name: y" in caplog.text
     assert "(4) vs (9)" in caplog.text
 

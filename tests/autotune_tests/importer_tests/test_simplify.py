@@ -45,19 +45,19 @@ def agree(model, plain):
     # Without rewriting, ONNX Runtime's products of bytes saturate where there is no VNNI, and ``plain`` has some.
     session = reference_session(plain)
     names = [value.name for value in session.get_outputs()]
-    found = dict(zip(names, session.run(names, inputs), strict=True))
-    assert list(expected) == list(found)
+    outputs = dict(zip(names, session.run(names, inputs), strict=True))
+    assert list(expected) == list(outputs)
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-5 * max(np.abs(values).max(), 1))
+        np.testing.assert_allclose(outputs[name], values, rtol=1e-4, atol=1e-5 * max(np.abs(values).max(), 1))
 
 
-@pytest.mark.parametrize("name", [each for each in EACH if "tiny_open" not in str(each)])
+@pytest.mark.parametrize("name", [model_name for model_name in EACH if "tiny_open" not in str(model_name)])
 def test_models_compute_the_same(name):
     model = load_model(cached(name))
     plain = simplify(model)
     agree(onnx.load(cached(name)), plain)
-    found = operators(plain)
-    assert not found.keys() & {"Sum", "Identity", "Dropout", "Constant", "BatchNormalization", "ConstantOfShape"}
+    counts = operators(plain)
+    assert not counts.keys() & {"Sum", "Identity", "Dropout", "Constant", "BatchNormalization", "ConstantOfShape"}
     assert plain.opset_import[0].version >= 13
     weights = {tensor.name for tensor in plain.graph.initializer}
     assert not weights & {v.name for v in plain.graph.input}
@@ -107,8 +107,8 @@ def test_identities_and_idle_dropouts_vanish(tmp_path):
     ],
 )
 def test_outputs_behind_identities_keep_their_names(tmp_path, nodes, outputs):
-    made = [helper.make_node(op, [source], [output]) for op, source, output in nodes]
-    plain = simplified(model_of(made, [value("x", (2, 3))], outputs), tmp_path)
+    protos = [helper.make_node(op, [source], [output]) for op, source, output in nodes]
+    plain = simplified(model_of(protos, [value("x", (2, 3))], outputs), tmp_path)
     assert [v.name for v in plain.graph.output] == outputs
 
 
@@ -218,9 +218,9 @@ def test_functions_are_expanded(tmp_path):
 def test_named_operators_are_expanded_into_their_definition(tmp_path):
     model = model_of([helper.make_node("HardSwish", ["x"], ["y"])], [value("x", (2, 3))], ["y"])
     assert operators(simplified(model, tmp_path)) == {"HardSwish": 1}
-    found = operators(simplified(model, tmp_path, expand=["HardSwish"]))
-    assert "HardSwish" not in found
-    assert found["Mul"] == 1
+    counts = operators(simplified(model, tmp_path, expand=["HardSwish"]))
+    assert "HardSwish" not in counts
+    assert counts["Mul"] == 1
 
 
 def test_old_softmax_keeps_its_meaning(tmp_path):
@@ -240,9 +240,9 @@ def test_conversion_that_changes_the_interface_is_not_taken(tmp_path, caplog):
     )
     node = helper.make_node("Scan", ["", "initial", "x"], ["y", "z"], num_scan_inputs=1, body=body)
     model = model_of([node], [value("initial", (1, 2)), value("x", (1, 3, 2))], ["y", "z"], opset=8)
-    made = simplified(model, tmp_path)
+    stayed = simplified(model, tmp_path)
     assert "stays at opset 8" in caplog.text
-    assert [len(each.type.tensor_type.shape.dim) for each in made.graph.input] == [2, 3]
+    assert [len(info.type.tensor_type.shape.dim) for info in stayed.graph.input] == [2, 3]
 
 
 def test_unused_input_stays_in_the_interface(tmp_path):

@@ -14,7 +14,7 @@ def test_a_graph_is_imported_whole_and_right(name, tmp_path):
     ours = build(graph.model(name), tmp_path)
     theirs = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     for feed in graph.inputs(name):
-        made, expected = ours.run(None, feed), theirs.run(None, feed)
-        assert close([np.asarray(each) for each in made], expected), {
+        outputs, expected = ours.run(None, feed), theirs.run(None, feed)
+        assert close([np.asarray(output) for output in outputs], expected), {
             key: array.tolist() for key, array in feed.items()
         }

@@ -26,18 +26,18 @@ def fits(call, shapes):
 
 @given(CALLS, st.integers(1, 12))
 def test_every_call_fits_into_a_set_and_shares_add_up(calls, most):
-    made = sets_of(traffic_of(calls), most)
-    assert 1 <= len(made) <= most
-    assert math.isclose(sum(share for _, share in made), 1.0)
-    assert all(any(fits(call, shapes) for shapes, _ in made) for call, _ in traffic_of(calls))
+    sets = sets_of(traffic_of(calls), most)
+    assert 1 <= len(sets) <= most
+    assert math.isclose(sum(share for _, share in sets), 1.0)
+    assert all(any(fits(call, shapes) for shapes, _ in sets) for call, _ in traffic_of(calls))
 
 
 def test_sets_are_where_the_traffic_is():
     lengths = {16: 5000, 20: 4000, 120: 50, 128: 30, 512: 3}
-    made = sets_of(traffic_of([((1, length), count) for length, count in lengths.items()]))
-    assert [shapes["ids"] for shapes, _ in made][:2] == [(1, 16), (1, 20)]
-    assert made[-1][0]["ids"] == (1, 512)
-    assert max(made, key=lambda each: each[1])[0]["ids"] in {(1, 16), (1, 20)}
+    sets = sets_of(traffic_of([((1, length), count) for length, count in lengths.items()]))
+    assert [shapes["ids"] for shapes, _ in sets][:2] == [(1, 16), (1, 20)]
+    assert sets[-1][0]["ids"] == (1, 512)
+    assert max(sets, key=lambda pair: pair[1])[0]["ids"] in {(1, 16), (1, 20)}
 
 
 def test_a_size_that_saves_little_gets_no_set():
@@ -47,24 +47,24 @@ def test_a_size_that_saves_little_gets_no_set():
 
 
 def test_batches_are_calls_of_one_where_lengths_differ_too():
-    made = sets_of(traffic_of([((batch, length), 10) for batch in (1, 2, 8) for length in (16, 64)]))
-    assert [shapes["ids"] for shapes, _ in made] == [(1, 16), (1, 64)]
-    assert [share for _, share in made] == pytest.approx([16 / 80, 64 / 80])
+    sets = sets_of(traffic_of([((batch, length), 10) for batch in (1, 2, 8) for length in (16, 64)]))
+    assert [shapes["ids"] for shapes, _ in sets] == [(1, 16), (1, 64)]
+    assert [share for _, share in sets] == pytest.approx([16 / 80, 64 / 80])
 
 
 def test_batches_alone_have_sets_of_their_own():
-    made = sets_of(traffic_of([((batch, 24), 10) for batch in (1, 8)]))
-    assert [shapes["ids"] for shapes, _ in made] == [(1, 24), (8, 24)]
+    sets = sets_of(traffic_of([((batch, 24), 10) for batch in (1, 8)]))
+    assert [shapes["ids"] for shapes, _ in sets] == [(1, 24), (8, 24)]
 
 
 def test_first_sizes_that_differ_are_no_batch():
-    made = sets_of([({"query": (rows, 8), "text": (2, length)}, 1) for rows in (1, 9) for length in (16, 64)], 4)
-    assert {shapes["query"] for shapes, _ in made} == {(1, 8), (9, 8)}
+    sets = sets_of([({"query": (rows, 8), "text": (2, length)}, 1) for rows in (1, 9) for length in (16, 64)], 4)
+    assert {shapes["query"] for shapes, _ in sets} == {(1, 8), (9, 8)}
 
 
 def test_calls_with_several_open_sizes_are_covered_by_the_largest_of_each():
-    made = sets_of(traffic_of([((8, 16), 1), ((1, 512), 1)]), 1)
-    assert [shapes["ids"] for shapes, _ in made] == [(8, 512)]
+    sets = sets_of(traffic_of([((8, 16), 1), ((1, 512), 1)]), 1)
+    assert [shapes["ids"] for shapes, _ in sets] == [(8, 512)]
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,9 @@ def device(folder: Path, port: int, key: str, number: int = 1) -> Iterator[subpr
 
         def known() -> None:
             session = rpc.connect_tracker("127.0.0.1", port)
-            found = [info["key"] for info in session.summary()["server_info"]].count(f"server:{key}")
-            if found < number:
-                raise OSError(f"{found} devices are known")
+            count = [info["key"] for info in session.summary()["server_info"]].count(f"server:{key}")
+            if count < number:
+                raise OSError(f"{count} devices are known")
 
         _await(known, log)
         yield process

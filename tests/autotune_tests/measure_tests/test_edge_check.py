@@ -25,8 +25,8 @@ def special(array: np.ndarray) -> list[int]:
     tiny = np.finfo(array.dtype).tiny
     finite = np.isfinite(array)
     return [
-        int(np.count_nonzero(found))
-        for found in (
+        int(np.count_nonzero(places))
+        for places in (
             np.isnan(array),
             np.isposinf(array),
             np.isneginf(array),
@@ -52,9 +52,9 @@ def test_a_task_with_one_draw_gets_every_kind_once(dtype: str) -> None:
 
 def test_a_small_task_gets_one_kind_in_each_draw() -> None:
     task = task_of(64, "float32", "float32")
-    found = np.array([special(edged(task, make_inputs(task, BLOCK, 0, draw=n), n)[0]) for n in range(DRAWS)])
-    assert ((found > 0).sum(axis=1) == [1, 1, 1, 1, 1, 2, 1, 1]).all()
-    assert (found.sum(axis=0) > 0).all()
+    counts = np.array([special(edged(task, make_inputs(task, BLOCK, 0, draw=n), n)[0]) for n in range(DRAWS)])
+    assert ((counts > 0).sum(axis=1) == [1, 1, 1, 1, 1, 2, 1, 1]).all()
+    assert (counts.sum(axis=0) > 0).all()
 
 
 def test_two_inputs_have_their_edges_at_different_places() -> None:

@@ -34,11 +34,11 @@ def builder() -> Builder:
 
 
 def build(builder: Builder, kind: str, folder: Path) -> Built:
-    each = candidate(kind)
-    (folder / "program.json").write_text(each.program)
+    built = candidate(kind)
+    (folder / "program.json").write_text(built.program)
     library = str(folder / f"{kind}.so")
-    symbol = f"tune_{each.task.key}"
-    return builder.build(BuildJob(str(folder / "program.json"), each.config, library, symbol, timeout_s=9.0))
+    symbol = f"tune_{built.task.key}"
+    return builder.build(BuildJob(str(folder / "program.json"), built.config, library, symbol, timeout_s=9.0))
 
 
 def test_a_library_holds_the_kernel_and_its_object_lies_beside_it(builder: Builder, tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_code_that_was_compiled_before_is_not_compiled_again(tmp_path: Path, mon
     (tmp_path / "other process").mkdir()
     again = Builder(host_target(), faults, cache)
     monkeypatch.setattr(again, "compile", None)  # whatever calls it fails
-    found = build(again, "right", tmp_path / "other process")
-    assert (found.code_hash, found.trace, found.error) == (first.code_hash, first.trace, None)
+    again_built = build(again, "right", tmp_path / "other process")
+    assert (again_built.code_hash, again_built.trace, again_built.error) == (first.code_hash, first.trace, None)
     assert (tmp_path / "other process" / "right.o").read_bytes() == objects
     assert load(str(tmp_path / "other process" / "right.so"), candidate("right").task) is not None
     assert build(again, "wrong", tmp_path).error is not None
@@ -124,14 +124,14 @@ def build_product(folder: Path, builder: Builder) -> Built:
 
 def without(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that lacks a tool."""
-    found = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name, *rest: None if name == tool else found(name, *rest))
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *rest: None if name == tool else which(name, *rest))
 
 
 def result_of(library: str) -> Array:
-    given = [tvm.runtime.tensor(array) for array in inputs(PRODUCT.func)]
+    arguments = [tvm.runtime.tensor(array) for array in inputs(PRODUCT.func)]
     result = tvm.runtime.tensor(np.full(shapes(PRODUCT.func)[-1], np.nan, np.float32))
-    tvm.runtime.load_module(library)["tune_product"](*given, result)
+    tvm.runtime.load_module(library)["tune_product"](*arguments, result)
     return result.numpy()
 
 

@@ -154,8 +154,8 @@ def test_a_config_that_beats_the_incumbent_is_confirmed(
         run, left = measurer._run, [incumbent.latency_s * share for share in timings]
 
         def timed(*arguments: object) -> list[Timed]:
-            (found,) = run(*arguments)  # type: ignore[arg-type]
-            return [replace(found, latencies_s=(left.pop(0),))]
+            (result,) = run(*arguments)  # type: ignore[arg-type]
+            return [replace(result, latencies_s=(left.pop(0),))]
 
         monkeypatch.setattr(measurer, "_run", timed)
         (confirmed,) = measurer.measure([candidate("right otherwise")], incumbent_s=incumbent.latency_s)
@@ -189,7 +189,10 @@ def test_an_idle_builder_builds_what_is_expected_next() -> None:
         measured = measurer.measure([first, candidate("right otherwise")])  # and the untuned build: three jobs
         assert all(one.ok for one in measured)
         built = [key for key, config in measurer._libraries if config == BASELINE]
-        assert built == [first.task.key, *(each.task.key for each in waiting[: -3 % len(measurer._builders.workers)])]
+        assert built == [
+            first.task.key,
+            *(upcoming.task.key for upcoming in waiting[: -3 % len(measurer._builders.workers)]),
+        ]
         assert measurer.baseline_s(waiting[0]).ok
 
 

@@ -186,9 +186,9 @@ def stored(sums: np.ndarray, scale: np.ndarray, zero: int = 128) -> np.ndarray:
 def test_quantised_operands_use_all_levels_and_results_are_seldom_clipped() -> None:
     x, w, bias, scale = quantised_product()
     assert (x.min(), x.max(), w.min(), w.max()) == (0, 255, -128, 127)
-    found = stored(x.astype(np.int32) @ w.astype(np.int32) + bias, scale)
-    assert np.mean((found > 0) & (found < 255)) > 0.7
-    assert np.std(found) > 20
+    levels = stored(x.astype(np.int32) @ w.astype(np.int32) + bias, scale)
+    assert np.mean((levels > 0) & (levels < 255)) > 0.7
+    assert np.std(levels) > 20
 
 
 def saturated(x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -223,30 +223,30 @@ def test_the_scale_of_dynamic_quantisation_brings_sums_to_levels_too() -> None:
 
 def test_a_few_bytes_may_be_rounded_the_other_way() -> None:
     want = np.arange(1000, dtype=np.uint8)
-    found = want.copy()
-    found[5] += 1
-    assert not Expected(want, "uint8").mismatch(found)
-    found[6] += 2
-    assert Expected(want, "uint8").mismatch(found)
-    found = want.copy()
-    found[::50] ^= 1
-    assert Expected(want, "uint8").mismatch(found)
+    got = want.copy()
+    got[5] += 1
+    assert not Expected(want, "uint8").mismatch(got)
+    got[6] += 2
+    assert Expected(want, "uint8").mismatch(got)
+    got = want.copy()
+    got[::50] ^= 1
+    assert Expected(want, "uint8").mismatch(got)
 
 
 def test_a_few_numbers_may_be_a_level_off_where_bytes_are_multiplied() -> None:
     want = np.random.default_rng(0).standard_normal(4000).astype(np.float32)
-    found = want.copy()
-    found[5:9] += 1 / 64
-    assert not Expected(want, quantised=True).mismatch(found)
-    assert Expected(want).mismatch(found)
-    found[9] += 1 / 64
-    assert Expected(want, quantised=True).mismatch(found), "too many"
-    found = want.copy()
-    found[5] += 1 / 8
-    assert Expected(want, quantised=True).mismatch(found), "too far"
-    found = want[:100].copy()
-    found[5] -= 1 / 64
-    assert not Expected(want[:100], quantised=True).mismatch(found)
+    got = want.copy()
+    got[5:9] += 1 / 64
+    assert not Expected(want, quantised=True).mismatch(got)
+    assert Expected(want).mismatch(got)
+    got[9] += 1 / 64
+    assert Expected(want, quantised=True).mismatch(got), "too many"
+    got = want.copy()
+    got[5] += 1 / 8
+    assert Expected(want, quantised=True).mismatch(got), "too far"
+    got = want[:100].copy()
+    got[5] -= 1 / 64
+    assert not Expected(want[:100], quantised=True).mismatch(got)
 
 
 def test_numbers_that_kernels_share_a_parameter_for_are_those_of_one_of_them() -> None:
@@ -256,12 +256,12 @@ def test_numbers_that_kernels_share_a_parameter_for_are_those_of_one_of_them() -
 
 def test_few_bytes_of_a_sum_that_is_quantised_inside_may_be_levels_off() -> None:
     want = np.full(3000, 100, np.uint8)
-    found = want.copy()
-    found[7], found[8], found[9] = 98, 104, 97
-    assert not Expected(want, "uint8", quantised=True).mismatch(found)
-    assert "98 instead of 100" in Expected(want, "uint8").mismatch(found)  # of no product of bytes
-    found[10] = 103
-    assert Expected(want, "uint8", quantised=True).mismatch(found)  # more than a thousandth
-    found = want.copy()
-    found[7] = 105
-    assert "105 instead of 100" in Expected(want, "uint8", quantised=True).mismatch(found)
+    got = want.copy()
+    got[7], got[8], got[9] = 98, 104, 97
+    assert not Expected(want, "uint8", quantised=True).mismatch(got)
+    assert "98 instead of 100" in Expected(want, "uint8").mismatch(got)  # of no product of bytes
+    got[10] = 103
+    assert Expected(want, "uint8", quantised=True).mismatch(got)  # more than a thousandth
+    got = want.copy()
+    got[7] = 105
+    assert "105 instead of 100" in Expected(want, "uint8", quantised=True).mismatch(got)

@@ -12,20 +12,20 @@ from autotune.tuning.run_history import read_history, write_history
 def test_words_name_limit_and_remedy(told):
     facts = read_facts(told)
     said = explain(facts)
-    assert all(re.match(r"(arithmetic|memory|the L2 caches): ", each.limit) for each in said)
-    assert all(each.advice and not each.advice.endswith(".") for each in said)
+    assert all(re.match(r"(arithmetic|memory|the L2 caches): ", bottleneck.limit) for bottleneck in said)
+    assert all(bottleneck.advice and not bottleneck.advice.endswith(".") for bottleneck in said)
     assert "trials" in summary(facts)[0]
     assert any(line.startswith("1. ") for line in explain_lines(facts))
-    assert json.dumps([each.to_data() for each in said])
+    assert json.dumps([bottleneck.to_data() for bottleneck in said])
 
 
 def test_a_kernel_beyond_its_bound_disproves_it(told):
     (run,) = read_history(told)
     write_history(told, (replace(run, tasks=tuple(replace(story, bound_s=0.0) for story in run.tasks)),))
     facts = read_facts(told)
-    disproved = [each for each in explain(facts) if each.row.tunable]
+    disproved = [bottleneck for bottleneck in explain(facts) if bottleneck.row.tunable]
     assert disproved
-    for each in disproved:
-        assert each.row.bound_share is None
-        assert "more than was measured" in each.limit
-        assert "%" not in each.limit
+    for bottleneck in disproved:
+        assert bottleneck.row.bound_share is None
+        assert "more than was measured" in bottleneck.limit
+        assert "%" not in bottleneck.limit

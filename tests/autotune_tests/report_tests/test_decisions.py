@@ -28,11 +28,11 @@ def test_a_step_curve_keeps_its_value():
 
 def test_every_decision_says_what_would_be_without_it(told):
     facts = read_facts(told)
-    found = {each.name: each for each in decisions(facts)}
-    assert set(found) == {"Templates, layouts and search", "Search", "Algorithm", "Allocation", "Placement"}
+    by_name = {decision.name: decision for decision in decisions(facts)}
+    assert set(by_name) == {"Templates, layouts and search", "Search", "Algorithm", "Allocation", "Placement"}
     for name in ("Templates, layouts and search", "Search", "Algorithm"):
-        assert found[name].without_s > found[name].with_s == facts.kernels_s
+        assert by_name[name].without_s > by_name[name].with_s == facts.kernels_s
     first, second = (story.best_s for story in facts.runs[0].tasks)
-    gained = found["Algorithm"].without_s - facts.kernels_s
+    gained = by_name["Algorithm"].without_s - facts.kernels_s
     assert gained == pytest.approx(facts.runs[0].tasks[0].weight * first)
     assert second > 0

@@ -35,17 +35,17 @@ def test_the_fastest_record_is_the_one_that_is_used(model, tmp_path):
     key = record_key(task, space, target())
     log = open_log(tmp_path / "t.db")
     log.add_target(target())
-    found = [
+    records = [
         TuningRecord(key, config, Measurement((seconds,)), host="here", when=1.7e9)
         for config, seconds in zip(space.initial[:2], (2e-5, 1e-5), strict=False)
     ]
-    log.append(found)
+    log.append(records)
     log.close()
     report = report_tasks(model, Options(threads=1, log=tmp_path / "t.db"))
-    known = next(each for each in report.tasks if each.task.key == task.key)
-    best_s = min(record.measurement.latency_s for record in found)
-    assert (known.best_s, known.trials, known.missing) == (best_s, len(found), "")
+    known = next(row for row in report.tasks if row.task.key == task.key)
+    best_s = min(record.measurement.latency_s for record in records)
+    assert (known.best_s, known.trials, known.missing) == (best_s, len(records), "")
     assert "on here, the best of" in known.why
-    data = next(each for each in report.to_data()["tasks"] if each["key"] == task.key)
+    data = next(row for row in report.to_data()["tasks"] if row["key"] == task.key)
     assert data["best_us"] == pytest.approx(1e6 * best_s)
     assert data["roofline_share"] == pytest.approx(known.bound_s / best_s)

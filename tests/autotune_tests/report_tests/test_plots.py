@@ -51,10 +51,10 @@ def test_a_bar_that_is_cut_says_so():
 
 def test_every_template_has_a_colour_of_the_style(told):
     facts = read_facts(told)
-    found = colours(facts)
-    assert set(found) == {row.task.template for row in facts.rows}
-    assert max(found.values()) < COLOURS
-    assert found[facts.rows[0].task.template] <= 1
+    by_template = colours(facts)
+    assert set(by_template) == {row.task.template for row in facts.rows}
+    assert max(by_template.values()) < COLOURS
+    assert by_template[facts.rows[0].task.template] <= 1
 
 
 def test_long_labels_are_shortened():

@@ -24,12 +24,12 @@ A, B = task("a"), task("b", weight=3)
 BEGAN = TuningBegan((A, B), (state("a"), state("b", 4e-5, weight=3)), 60.0)
 
 
-def began(each, why="it is expected to cut most"):
-    return SlotBegan(each, 2, why)
+def began(task_state, why="it is expected to cut most"):
+    return SlotBegan(task_state, 2, why)
 
 
-def slot(each, after, failed=0):
-    return SlotDone(each, after, 2, failed, 1.0, ("timeout",) * failed)
+def slot(task_state, after, failed=0):
+    return SlotDone(task_state, after, 2, failed, 1.0, ("timeout",) * failed)
 
 
 def test_scoresummary_adds_up_what_happened():

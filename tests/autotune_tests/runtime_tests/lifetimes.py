@@ -181,12 +181,12 @@ def use_in_child(session: InferenceSession, feed: dict, wanted: list, pending: o
     def ask(way: int) -> None:
         try:
             if way == 0:
-                made = session.run(None, feed)
+                outputs = session.run(None, feed)
             elif way == 1:
-                made = session.run_async(None, feed).result()
+                outputs = session.run_async(None, feed).result()
             else:
-                made = session.run(None, feed, timeout_s=PATIENCE_S)
-            results.append(0 if same(made, wanted) else 2)
+                outputs = session.run(None, feed, timeout_s=PATIENCE_S)
+            results.append(0 if same(outputs, wanted) else 2)
         except RunError as error:
             results.append(1 if "open another session in the child" in str(error) else 2)
 
@@ -215,8 +215,8 @@ def replacements(count: int, one: Path, other: Path, place: Path) -> None:
 
     def open_and_run() -> None:
         session = InferenceSession(place)
-        made = session.run(None, feed_of(session, 1))
-        which = next((number for number, each in enumerate(answers) if same(made, each[1])), None)
+        outputs = session.run(None, feed_of(session, 1))
+        which = next((number for number, answer in enumerate(answers) if same(outputs, answer[1])), None)
         if which is None:
             print("a new session gives what neither artifact does")
             return
@@ -228,8 +228,8 @@ def replacements(count: int, one: Path, other: Path, place: Path) -> None:
 
     def run_shared() -> None:
         for rows in (1, 3, 8, 9):
-            made = shared.run(None, feed_of(shared, rows))
-            if not any(same(made, each[rows]) for each in answers):
+            outputs = shared.run(None, feed_of(shared, rows))
+            if not any(same(outputs, answer[rows]) for answer in answers):
                 print(f"{rows} rows are answered as neither artifact does")
 
     def repeat(work: Callable[[], object]) -> None:
@@ -257,8 +257,8 @@ def replacements(count: int, one: Path, other: Path, place: Path) -> None:
         print(f"{counts} sessions of the two artifacts were opened")
 
 
-def same(made: list, wanted: list) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(made, wanted, strict=True))
+def same(outputs: list, wanted: list) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(outputs, wanted, strict=True))
 
 
 def main() -> None:

@@ -33,14 +33,14 @@ def test_it_says_what_it_runs(case):
 
 def test_every_output_is_made_in_order_and_is_the_caller_s(case):
     executor, arrays = case
-    made = executor.run(arrays)
-    assert len(made) == len(executor.outputs)
-    for spec, array in zip(executor.outputs, made, strict=True):
+    outputs = executor.run(arrays)
+    assert len(outputs) == len(executor.outputs)
+    for spec, array in zip(executor.outputs, outputs, strict=True):
         assert str(array.dtype) == spec.dtype
         assert len(array.shape) == len(spec.shape)
-    copies = [array.copy() for array in made]
+    copies = [array.copy() for array in outputs]
     executor.run([np.zeros_like(array) for array in arrays])
-    assert all(np.array_equal(array, copy) for array, copy in zip(made, copies, strict=True))
+    assert all(np.array_equal(array, copy) for array, copy in zip(outputs, copies, strict=True))
 
 
 def test_inputs_are_left_as_they_were(case):

@@ -55,13 +55,13 @@ def batcher():
 
 def test_requests_are_joined_and_taken_apart(batcher):
     requests = [member(1), member(2, rows=2), member(3)]
-    batch, *others = [batcher.join(each) for each in requests]
+    batch, *others = [batcher.join(request) for request in requests]
     assert others == [None, None]
     assert run(batcher, batch) == [4]
-    for each in requests:
-        twice, pairs = each.answer.result(0)
-        value = each.arrays[0][0, 0]
-        assert np.array_equal(twice, 2 * each.arrays[0])
+    for request in requests:
+        twice, pairs = request.answer.result(0)
+        value = request.arrays[0][0, 0]
+        assert np.array_equal(twice, 2 * request.arrays[0])
         assert np.array_equal(pairs, np.full(2 * len(twice), value))
         assert twice.flags.c_contiguous
         assert twice.base is None or twice.base.nbytes == twice.nbytes  # not a view that keeps the others' alive
@@ -104,7 +104,7 @@ def test_other_sizes_are_not_joined(batcher):
 
 def test_a_cancelled_member_is_left_out(batcher):
     requests = [member(1), member(2), member(3)]
-    batch, *_ = [batcher.join(each) for each in requests]
+    batch, *_ = [batcher.join(request) for request in requests]
     assert requests[1].answer.cancel()
     assert run(batcher, batch) == [2]
     assert np.array_equal(requests[2].answer.result(0)[0], 2 * requests[2].arrays[0])
@@ -112,7 +112,7 @@ def test_a_cancelled_member_is_left_out(batcher):
 
 def test_an_error_of_a_joined_run_is_that_of_the_members_that_meet_it_alone(batcher):
     requests = [member(1), member(2), member(3)]
-    batch, *_ = [batcher.join(each) for each in requests]
+    batch, *_ = [batcher.join(request) for request in requests]
 
     def touchy(arrays):
         if (arrays[0] == 2).any():
@@ -124,19 +124,19 @@ def test_an_error_of_a_joined_run_is_that_of_the_members_that_meet_it_alone(batc
     done = Future()
     done.set_result(batcher.run(batch, touchy))
     batch.finish(done)
-    for each in (requests[0], requests[2]):
-        assert np.array_equal(each.answer.result(0)[0], 2 * each.arrays[0])
+    for request in (requests[0], requests[2]):
+        assert np.array_equal(request.answer.result(0)[0], 2 * request.arrays[0])
     assert isinstance(requests[1].answer.exception(0), ValueError)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1, 2), (3,)])
 def test_arrays_that_change_while_they_wait_change_no_other_answer(batcher, shape):
     requests = [member(1), member(2), member(3)]
-    batch, *_ = [batcher.join(each) for each in requests]
+    batch, *_ = [batcher.join(request) for request in requests]
     requests[1].arrays[0] = np.zeros(shape, np.float32)
     run(batcher, batch)
-    for each in (requests[0], requests[2]):
-        assert np.array_equal(each.answer.result(0)[0], 2 * each.arrays[0])
+    for request in (requests[0], requests[2]):
+        assert np.array_equal(request.answer.result(0)[0], 2 * request.arrays[0])
 
 
 def test_without_a_batcher_a_batch_is_one_request():

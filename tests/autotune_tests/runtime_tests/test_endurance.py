@@ -33,10 +33,10 @@ def test_a_million_requests(tiny_built):
         for step in range(count):
             index = (number + step) % len(feeds)
             if step % 16:
-                made = session.run(["scores"], feeds[index])[0]
+                scores = session.run(["scores"], feeds[index])[0]
             else:
-                made = session.run_async(["scores"], feeds[index]).result(60)[0]
-            if made.tobytes() != wanted[index]:
+                scores = session.run_async(["scores"], feeds[index]).result(60)[0]
+            if scores.tobytes() != wanted[index]:
                 wrong.append((number, step))
             answered[number] += 1
 

@@ -25,11 +25,11 @@ def server(tiny_built):
     spec = importlib.util.spec_from_file_location("example_server", PLACE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with module.make_server(tiny_built.artifact, 0, serve=ServeOptions(streams=2)) as made:
-        thread = threading.Thread(target=made.serve_forever)
+    with module.make_server(tiny_built.artifact, 0, serve=ServeOptions(streams=2)) as running:
+        thread = threading.Thread(target=running.serve_forever)
         thread.start()
-        yield made
-        made.shutdown()
+        yield running
+        running.shutdown()
         thread.join()
 
 
@@ -41,9 +41,9 @@ def ask(connection, method, path, body=None, kind="application/json"):
 
 @pytest.fixture
 def connection(server):
-    made = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
-    yield made
-    made.close()
+    opened = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    yield opened
+    opened.close()
 
 
 def packed(array):
@@ -104,8 +104,8 @@ def test_metrics_count_answers_and_refusals(connection):
 def test_sixteen_clients_on_the_loopback_get_their_own_answers(server, connection, tiny_built):
     reference = onnxruntime.InferenceSession(str(tiny_built.model), providers=["CPUExecutionProvider"])
     images = [image(seed) for seed in range(16)]
-    bodies = [packed(each) for each in images]
-    wanted = [reference.run(["scores"], {"data": each})[0] for each in images]
+    bodies = [packed(array) for array in images]
+    wanted = [reference.run(["scores"], {"data": array})[0] for array in images]
     before, _ = counted(connection)
     wrong = []
 

@@ -40,8 +40,8 @@ def test_steps_run_before_and_after_the_kernels():
     kernels = Doubling()
     framed = FramedExecutor(kernels, FRAME)
     assert (framed.inputs, framed.outputs, framed.threads) == (FRAME.inputs, FRAME.outputs, 3)
-    (made,) = framed.run([np.array(["b", "z"], object)])
-    assert made.tolist() == [4.0]
+    (output,) = framed.run([np.array(["b", "z"], object)])
+    assert output.tolist() == [4.0]
     assert framed.profile([np.array(["a", "b"], object)]) == [("kernel", 3.0)]
     framed.cancel()
     assert kernels.ended

@@ -22,14 +22,14 @@ def rows(*shape, dtype=np.float32):
 
 
 def test_arrays_come_in_the_order_of_the_inputs_and_are_not_copied():
-    found = CLOSED.arrays({"scale": SCALE, "x": X})
-    assert found[0] is X
-    assert found[1] is SCALE
+    arrays = CLOSED.arrays({"scale": SCALE, "x": X})
+    assert arrays[0] is X
+    assert arrays[1] is SCALE
 
 
 def test_what_is_no_array_becomes_one():
-    found = CLOSED.arrays({"x": X, "scale": 2})
-    assert (found[1].shape, found[1].dtype) == ((), np.int64)
+    arrays = CLOSED.arrays({"x": X, "scale": 2})
+    assert (arrays[1].shape, arrays[1].dtype) == ((), np.int64)
 
 
 def test_open_sizes_take_any_size():

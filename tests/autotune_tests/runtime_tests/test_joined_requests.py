@@ -86,8 +86,8 @@ def test_every_answer_is_the_answer_alone(alone, joined, count):
     rng = np.random.default_rng(count)
     feeds = [feed_of(rng) for _ in range(KINDS)]
     wanted = [outcome(lambda feed=feed: alone.run(None, feed)) for feed in feeds]
-    assert not any("\n" in each for each in wanted if isinstance(each, str))
-    assert 0.1 < sum(isinstance(each, str) for each in wanted) / KINDS < 0.5
+    assert not any("\n" in answer for answer in wanted if isinstance(answer, str))
+    assert 0.1 < sum(isinstance(answer, str) for answer in wanted) / KINDS < 0.5
 
     def send(seed):
         own, wrong = np.random.default_rng(seed), []
@@ -103,7 +103,7 @@ def test_every_answer_is_the_answer_alone(alone, joined, count):
         return wrong
 
     with ThreadPoolExecutor(THREADS) as pool:
-        assert [wrong for each in pool.map(send, range(THREADS)) for wrong in each] == []
+        assert [wrong for wrong_ones in pool.map(send, range(THREADS)) for wrong in wrong_ones] == []
 
 
 def test_rows_that_differ_between_inputs_change_no_other_answer(alone, joined):

@@ -23,16 +23,16 @@ def test_a_buffer_of_the_callers_is_used_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("wrong", "said"),
     [
         (np.zeros((2, 3, 9, 16), np.float32), "is 2x3x9x16 float32; it must be 2x3x8x16 float32"),
         (np.zeros((2, 3, 8, 16), np.float64), "float64; it must be"),
         (np.zeros((2, 3, 8, 32), np.float32)[..., ::2], "must be writeable, dense and aligned"),
     ],
 )
-def test_a_buffer_that_does_not_fit(given, said):
+def test_a_buffer_that_does_not_fit(wrong, said):
     with pytest.raises(UsageError, match=said):
-        KeyValueCaches(SPECS, {"past.key": given})
+        KeyValueCaches(SPECS, {"past.key": wrong})
 
 
 def test_what_is_copied_is_counted():

@@ -126,9 +126,9 @@ def test_what_subgraphs_and_copies_occupy_is_found_in_their_runs():
     )
     spans = ((0.0, 1.0), (1.25, 2.0), (2.0, 2.5), (2.5, 4.0), (1.0, 3.0))
     run = [Span(group, *span) for group, span in zip(groups, spans, strict=True)]
-    found = occupied_s([run] * 3, lanes)
+    seconds = occupied_s([run] * 3, lanes)
     # Of the first copy a quarter is handing over, and half of the device's subgraph; the second copy follows the first.
-    assert found == pytest.approx({"a": 1.0, "sim:0 in": 1.0 + 0.5, "b": 2.0, "c": 2.0})
+    assert seconds == pytest.approx({"a": 1.0, "sim:0 in": 1.0 + 0.5, "b": 2.0, "c": 2.0})
 
 
 def test_a_session_is_run_on_the_feed():
@@ -142,15 +142,15 @@ def test_a_session_is_run_on_the_feed():
 
 
 def test_a_median_timeline_leaves_out_the_first_runs():
-    group, made = Group("0", 0, 1), []
+    group, runs = Group("0", 0, 1), []
 
     def timeline():
-        late = 9.0 if len(made) < WARM_RUNS else 0.0
-        made.append([Span(group, late + 1.0, late + 2.0)])
-        return made[-1]
+        late = 9.0 if len(runs) < WARM_RUNS else 0.0
+        runs.append([Span(group, late + 1.0, late + 2.0)])
+        return runs[-1]
 
     assert median_timeline(timeline) == [Span(group, 1.0, 2.0)]
-    assert len(made) == WARM_RUNS + RACE_RUNS
+    assert len(runs) == WARM_RUNS + RACE_RUNS
     assert len(timelines(timeline)) == RACE_RUNS
 
 

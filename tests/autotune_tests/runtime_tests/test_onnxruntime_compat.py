@@ -49,9 +49,9 @@ def test_other_providers_are_ignored_aloud(tiny_built, caplog):
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("given", [{"sess_options": 1}, {"threads": 1}, {}])
-def test_threads_come_from_wherever_they_are_said(tiny_built, given):
-    assert InferenceSession(tiny_built.artifact, **given).threads == 1
+@pytest.mark.parametrize("arguments", [{"sess_options": 1}, {"threads": 1}, {}])
+def test_threads_come_from_wherever_they_are_said(tiny_built, arguments):
+    assert InferenceSession(tiny_built.artifact, **arguments).threads == 1
 
 
 def test_zero_threads_of_session_options_mean_the_default(tiny_built):

@@ -76,8 +76,8 @@ def test_streams_share_the_weights_and_nothing_else(tiny_built):
     serving = Serving(tiny_built.artifact, None, ServeOptions(streams=3))
     assert serving.streams == 3
     kernels = [executor._kernels for executor in serving._executors.values()]
-    assert len({id(each) for each in kernels}) == 3
-    weights = [[array.ctypes.data for array in each._weights] for each in kernels]
+    assert len({id(kernel) for kernel in kernels}) == 3
+    weights = [[array.ctypes.data for array in kernel._weights] for kernel in kernels]
     assert weights[0] == weights[1] == weights[2]
 
 
@@ -113,7 +113,7 @@ def test_a_request_that_waits_is_cancelled_without_running(slow):
         slow.run([np.float32(7)], 0.01)
     for executor in slow._executors.values():
         executor.go.set()
-    assert [each.result(5) for each in running] == [[0], [1]]
+    assert [future.result(5) for future in running] == [[0], [1]]
     assert waiting[1].result(5) == [6]
     assert waiting[0].cancelled()
 
@@ -132,9 +132,9 @@ def test_kernels_of_all_cores_serve_one_that_comes_alone(tiny_built, tmp_path, m
     narrow = build_untuned(tiny_built.model, tmp_path / "narrow", measurer)
     wide = two_threads(tiny_built.model, tmp_path / "wide", measurer)
     specs = (OpenSpec("data", (1, 16, 8, 8), "float32"),)
-    made = (OpenSpec("scores", (1, 10), "float32"), OpenSpec("features", (1, 32, 8, 8), "float32"))
+    outputs = (OpenSpec("scores", (1, 10), "float32"), OpenSpec("features", (1, 32, 8, 8), "float32"))
     out = tmp_path / "both.tuned"
-    write_composite(out, SHAPES, [wide, narrow], Interface(specs, made, {}), {"model": "tiny.onnx", STREAMS: 2})
+    write_composite(out, SHAPES, [wide, narrow], Interface(specs, outputs, {}), {"model": "tiny.onnx", STREAMS: 2})
     serving = Serving(out, None, ServeOptions())
     assert sorted(serving._executors) == [WIDE, 0, 1]
     assert serving.first.threads == 2
@@ -221,7 +221,7 @@ def test_whoever_opens_a_batch_by_run_runs_it_and_answers_the_others(tmp_path, m
     for caller in callers:
         caller.join(5)
     assert first.result(5)[0] == 0
-    assert {number: float(made[0][0, 0]) for number, made in answers.items()} == {1: 1.0, 2: 2.0}
+    assert {number: float(outputs[0][0, 0]) for number, outputs in answers.items()} == {1: 1.0, 2: 2.0}
     assert executor.threads[0] not in callers
     assert executor.threads[1:] in ([callers[0]], [callers[1]])
 
@@ -267,7 +267,7 @@ def test_ctrl_c_in_the_thread_that_runs_a_batch_is_not_that_of_the_others(tmp_pa
         serving.run([np.float32([[1, 0]])], None)
     thread.join(5)
     assert not first.result(5)[0].any()
-    assert [float(each.result(5)[0][0, 0]) for each in joined] == [2.0, 3.0]
+    assert [float(future.result(5)[0][0, 0]) for future in joined] == [2.0, 3.0]
 
 
 def test_ctrl_c_while_a_batch_waits_leaves_it_to_a_thread_of_the_session(tmp_path, measurer, monkeypatch):

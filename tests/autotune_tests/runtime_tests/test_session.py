@@ -167,8 +167,8 @@ def test_reload_swaps_under_load_and_drops_nothing(tmp_path, measurer):
 
     def work(own):
         while not stop.is_set():
-            made = session.run(None, feed) if len(own) % 2 else session.run_async(None, feed).result(30)
-            own.append([close(made, answer) for answer in answers].index(True))
+            outputs = session.run(None, feed) if len(own) % 2 else session.run_async(None, feed).result(30)
+            own.append([close(outputs, answer) for answer in answers].index(True))
 
     threads = [threading.Thread(target=work, args=(own,)) for own in seen]
     for thread in threads:
@@ -316,7 +316,7 @@ def test_running_an_artifact_loads_nothing_of_importing_and_tuning(kind, tiny_bu
     command = [sys.executable, "-c", RUN_ALONE, str(path)]
     loaded = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     assert "autotune.runtime.session" in loaded
-    assert [name for name in loaded if name.startswith(tuple(f"{each}." for each in NOT_TO_RUN))] == []
+    assert [name for name in loaded if name.startswith(tuple(f"{package}." for package in NOT_TO_RUN))] == []
     assert not {*NOT_TO_RUN} & {*loaded}
 
 

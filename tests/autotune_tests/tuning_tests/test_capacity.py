@@ -112,7 +112,7 @@ def family(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     file = folder / "m.onnx"
     onnx.save(FAMILIES[request.param](), file)
-    weights = sum(onnx.numpy_helper.to_array(each).nbytes for each in onnx.load(file).graph.initializer)
+    weights = sum(onnx.numpy_helper.to_array(tensor).nbytes for tensor in onnx.load(file).graph.initializer)
     options = Options(
         out=folder / "m.tuned", log=folder / "t.db", trials=0, budget_s=4, lanes="cpu,sim:0", threads=2, peer=False
     )
@@ -123,10 +123,10 @@ def family(request, tmp_path_factory):
             composition = CoupledLanes(PartJob(file, options, HOST), measurers)
         for job in composition.parts(folder):
             tune_part(replace(job, compared=False), ignore, False, measurers)
-        found = Family(file, composition, measurers, folder, 1 << 20)
-        _, source = found.source(1)
+        cut = Family(file, composition, measurers, folder, 1 << 20)
+        _, source = cut.source(1)
         room = Room.of(0, 0, [read_artifact(part.built[1]) for part in source.parts])
-        yield replace(found, need=room.inner_bytes + room.weight_bytes + source._between(source.parts))
+        yield replace(cut, need=room.inner_bytes + room.weight_bytes + source._between(source.parts))
 
 
 def made_up(source, part):
@@ -150,9 +150,9 @@ def priced(monkeypatch, weights=Link(1e-6, 1e9)):  # noqa: B008  (a frozen value
 
 def predicted_s(source):
     """Seconds of the fastest placement, or of the CPU alone."""
-    found = source.settled(placements_of(source.cuts()))
+    settled = source.settled(placements_of(source.cuts()))
     on_cpu = source._settled(source.parts, (0,) * (2 + len(source.parts)))
-    return min(each.predicted_s for each in (*found, on_cpu))
+    return min(placed.predicted_s for placed in (*settled, on_cpu))
 
 
 def opened(path, monkeypatch):
@@ -188,9 +188,11 @@ def test_a_model_runs_within_any_limit_and_takes_what_the_plan_says(family, shar
     session, (device,) = opened(path, monkeypatch)
     for seed in range(2):
         feed = random_inputs(read_artifact(path).inputs, seed)
-        fetched = sum(each.bytes for each in device.operations if each.way == (HOST_MEMORY, "sim:0"))
+        fetched = sum(operation.bytes for operation in device.operations if operation.way == (HOST_MEMORY, "sim:0"))
         check_outputs(family, session, feed)
-        copied = sum(each.bytes for each in device.operations if each.way == (HOST_MEMORY, "sim:0")) - fetched
+        copied = (
+            sum(operation.bytes for operation in device.operations if operation.way == (HOST_MEMORY, "sim:0")) - fetched
+        )
         inputs = copied - memory.streamed_bytes  # what the subgraphs on the device read of the CPU's
         assert 0 <= inputs <= source._between(source.parts)
         assert device.used_bytes == memory.bytes
@@ -259,7 +261,7 @@ def test_an_embedding_that_fits_into_no_buffer_stays_on_the_cpu(tmp_path, monkey
     result = tune(tmp_path / "m.onnx", replace(options, lanes="cpu,sim:0", threads=2))
     assert result.verified.passed
     artifact = read_artifact(result.artifact)
-    where = {each.name: each.lane for each in artifact.plan.lanes.subgraphs}
+    where = {subgraph.name: subgraph.lane for subgraph in artifact.plan.lanes.subgraphs}
     assert "sim:0" in where.values()
     gathers = [s for s in artifact.steps.calls if any(o.shape == (ROWS, WIDTH) for o in s.operands)]
     assert gathers  # a kernel of the CPU's program reads the table
@@ -311,7 +313,7 @@ def test_a_subgraph_has_a_cost_on_each_device_that_has_memory_for_it(tmp_path, m
     options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", trials=0, budget_s=4, peer=False)
     result = tune(tmp_path / "m.onnx", replace(options, lanes="cpu,sim:0,sim:1", threads=2))
     assert result.verified.passed
-    able = {tuple(seconds is not None for seconds in found.alone) for found in seen}
+    able = {tuple(seconds is not None for seconds in own_costs.alone) for own_costs in seen}
     assert able == {(True, False, True), (True, True, True)}  # the table, and all else
 
 

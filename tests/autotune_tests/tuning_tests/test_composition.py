@@ -30,13 +30,13 @@ class Halves:
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
         self.results = results
-        made = folder / "whole"
-        made.mkdir()
-        (made / MANIFEST).write_text(", ".join(result.model for result in results if result))
+        whole = folder / "whole"
+        whole.mkdir()
+        (whole / MANIFEST).write_text(", ".join(result.model for result in results if result))
         for result in results:
             if result is not None:
-                (made / result.artifact.name).mkdir()
-        return Composed(made, {"latency_ms": {"tuned": 3.0}})
+                (whole / result.artifact.name).mkdir()
+        return Composed(whole, {"latency_ms": {"tuned": 3.0}})
 
 
 def tuned(job: PartJob, observe: object, interrupted: bool) -> Result:

@@ -71,8 +71,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def measurers():
-    with Measurers() as found:
-        yield found
+    with Measurers() as all_measurers:
+        yield all_measurers
 
 
 @pytest.fixture(scope="module")
@@ -134,21 +134,21 @@ def test_a_placement_is_corrected_by_what_runs_on_the_device_took(folder, tune, 
     seen = []
     taken = CoresAndDevices.taken
 
-    def recorded(self, each, number):
-        seen.append((each, taken(self, each, number)))
+    def recorded(self, candidate, number):
+        seen.append((candidate, taken(self, candidate, number)))
         return seen[-1][1]
 
     monkeypatch.setattr(CoresAndDevices, "taken", recorded)
     monkeypatch.setattr(CoresAndDevices, "costs", apart)
     keep_placed(monkeypatch, 2)
     assert tune(folder / "corrected.tuned").verified.passed
-    assert len({each.placed.placement.lanes for each, _ in seen}) > 1
-    for each, seconds in seen:
-        subgraphs = {subgraph.name for subgraph in each.placed.subgraphs}
+    assert len({candidate.placed.placement.lanes for candidate, _ in seen}) > 1
+    for candidate, seconds in seen:
+        subgraphs = {subgraph.name for subgraph in candidate.placed.subgraphs}
         assert set(seconds) <= subgraphs | {"sim:0 in", "sim:0 out"}
         assert set(seconds) & subgraphs
         assert min(seconds.values()) > 0.0
-        assert ("sim:0 in" in seconds) == (1 in each.placed.placement.lanes)
+        assert ("sim:0 in" in seconds) == (1 in candidate.placed.placement.lanes)
 
 
 def test_each_subgraph_on_the_device_is_an_artifact_of_its_own(placed):
@@ -237,7 +237,7 @@ def test_one_lane_is_kept_where_a_placement_is_not_worth_it(tune, tmp_path, monk
     """The artifact is then an ordinary one. What is faster is said, not timed: the device may be, on a busy machine."""
 
     def seconds(source, candidates):
-        return [0.99 if each.placed else 1.0 if each.name == "CPU alone" else 2.0 for each in candidates]
+        return [0.99 if candidate.placed else 1.0 if candidate.name == "CPU alone" else 2.0 for candidate in candidates]
 
     monkeypatch.setattr(CoresAndDevices, "seconds", seconds)
     monkeypatch.setattr(CoresAndDevices, "ratios", lambda *_: (0.99, 1.0, 1.01))

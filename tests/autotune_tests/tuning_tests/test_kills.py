@@ -95,9 +95,9 @@ def check_killed_runs(path, kills, seed):
     for _ in range(kills):
         measured, acknowledged = killed_run(path, rng)
         log = open_log(path)
-        found = [(record.key.task, record.config) for record in log.records()]
-        assert len(set(found)) == len(found)  # nothing that is in the log was measured again
-        new = len(found) - stored
+        pairs = [(record.key.task, record.config) for record in log.records()]
+        assert len(set(pairs)) == len(pairs)  # nothing that is in the log was measured again
+        new = len(pairs) - stored
         assert acknowledged <= new <= measured
         assert measured - new <= BATCH  # what the next run may have to repeat
         assert verify(log, any_program).ok

@@ -56,8 +56,8 @@ class Watched(TuningLog):
 def session(log, measurer, keys="ab", limits=FREE, batch=4, clock=None, events=None, spent_s=0.0):
     jobs = {key: job(key) for key in keys}
     if len(log):
-        for key, each in jobs.items():
-            each.resume(list(log.records(record_key(key))))
+        for key, one in jobs.items():
+            one.resume(list(log.records(record_key(key))))
     observe = (lambda event: None) if events is None else events.append
     return TuningLoop(
         jobs, RoundRobin((FIRST_SLOT,)), measurer, log, limits, batch, clock or FakeClock(), observe, spent_s
@@ -209,7 +209,7 @@ def test_ctrl_c_while_a_slot_is_logged_leaves_it_logged_and_counted(after):
     loop = session(log, FakeMeasurer())
     with pytest.raises(KeyboardInterrupt), remembering(loop.interruption):
         loop.run()
-    assert len(log) == sum(each.state.trials for each in loop.jobs.values()) == FIRST_SLOT
+    assert len(log) == sum(one.state.trials for one in loop.jobs.values()) == FIRST_SLOT
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_log():
@@ -282,18 +282,18 @@ def test_an_allocator_that_has_enough_ends_the_run():
         def next(self, states):
             return None
 
-    each = session(Watched(), FakeMeasurer())
-    each.allocator = Content()
-    assert each.run() == "no task is expected to gain more"
+    loop = session(Watched(), FakeMeasurer())
+    loop.allocator = Content()
+    assert loop.run() == "no task is expected to gain more"
 
 
 def test_an_empty_answer_closes_the_task():
-    each = job("a")
-    assert len(each.ask(SPACE.size)) == SPACE.size
+    one = job("a")
+    assert len(one.ask(SPACE.size)) == SPACE.size
     configs = [SPACE.config(row) for row in SPACE.rows]
-    each.tell([(config, by_config(each.candidate(config))) for config in configs], 0.0)
-    assert each.ask(1) == []
-    assert each.state.exhausted
+    one.tell([(config, by_config(one.candidate(config))) for config in configs], 0.0)
+    assert one.ask(1) == []
+    assert one.state.exhausted
 
 
 def finals(log):
@@ -302,9 +302,9 @@ def finals(log):
 
 def test_finalists_are_timed_once_more_and_recorded_as_such():
     log, ranker = Watched(), FakeRanker()
-    each = session(log, ranker)
-    each.run()
-    each.settle()
+    loop = session(log, ranker)
+    loop.run()
+    loop.settle()
     assert [{candidate.task.key for candidate in batch} for batch in ranker.ranked] == [{"a"}, {"b"}]
     assert len(finals(log)) == sum(map(len, ranker.ranked))
     for batch, key in zip(ranker.ranked, "ab", strict=True):
@@ -317,24 +317,24 @@ def test_finalists_are_timed_once_more_and_recorded_as_such():
 
 def test_settling_begins_with_what_weighs_most_and_ends_at_its_deadline():
     log, ranker = Watched(), FakeRanker()
-    each = session(log, ranker)
-    each.run()
-    each.jobs["b"].kernel = replace(each.jobs["b"].kernel, task=task("b", weight=9))
-    each.settle(deadline=-math.inf)
+    loop = session(log, ranker)
+    loop.run()
+    loop.jobs["b"].kernel = replace(loop.jobs["b"].kernel, task=task("b", weight=9))
+    loop.settle(deadline=-math.inf)
     assert ranker.ranked == []
-    each.settle()
+    loop.settle()
     assert [batch[0].task.key for batch in ranker.ranked] == ["b", "a"]
 
 
 def test_the_best_record_is_what_settling_says():
     log = Watched()
-    each = session(log, FakeRanker(), keys="a")
-    each.run()
+    loop = session(log, FakeRanker(), keys="a")
+    loop.run()
     lucky = log.best(record_key("a"))
-    each.settle()
+    loop.settle()
     assert log.best(record_key("a")).config == lucky.config
-    each.measurer.rank_answer = lambda candidate: Measurement((3e-5 if candidate.config == lucky.config else 2e-5,))
-    each.settle()
+    loop.measurer.rank_answer = lambda candidate: Measurement((3e-5 if candidate.config == lucky.config else 2e-5,))
+    loop.settle()
     assert log.best(record_key("a")).config != lucky.config
     assert log.best(record_key("a")).measurement.latency_s < 2e-5 * CLOSE
 
@@ -350,9 +350,9 @@ def test_corrections_are_no_trials_when_a_run_resumes():
     resumed.resume(list(log.records(record_key("a"))))
     assert resumed.state.trials == 12
     again = FakeRanker()
-    each = session(log, again, keys="a", limits=limits)
-    assert each.run() == "12 trials were measured"
-    each.settle()
+    loop = session(log, again, keys="a", limits=limits)
+    assert loop.run() == "12 trials were measured"
+    loop.settle()
     assert (again.trials, again.ranked) == (0, [])
 
 

@@ -326,10 +326,10 @@ def test_what_does_not_fit_the_model_is_refused(batches):
 
 
 def test_padding_and_splitting_are_found_out(batches, sizes):
-    found = read_composite(batches[1].artifact).interface
-    assert (found.padded, found.split) == ({"batch"}, {"batch"})
-    found = read_composite(sizes[1].artifact).interface
-    assert (found.padded, found.split) == (frozenset(), frozenset())
+    interface = read_composite(batches[1].artifact).interface
+    assert (interface.padded, interface.split) == ({"batch"}, {"batch"})
+    interface = read_composite(sizes[1].artifact).interface
+    assert (interface.padded, interface.split) == (frozenset(), frozenset())
 
 
 def test_weights_are_kept_once(batches):

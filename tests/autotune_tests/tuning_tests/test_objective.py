@@ -21,8 +21,8 @@ def tuned(tmp_path, monkeypatch):
     model = save_tiny(tmp_path / "tiny.onnx")
 
     def tune(objective, **changes):
-        given = {"out": tmp_path / "tiny.tuned", "log": tmp_path / "t.db", "searcher": "random", "trials": 4}
-        return tuning.tune(model, Options(**{**given, "objective": objective, **changes})).artifact
+        defaults = {"out": tmp_path / "tiny.tuned", "log": tmp_path / "t.db", "searcher": "random", "trials": 4}
+        return tuning.tune(model, Options(**{**defaults, "objective": objective, **changes})).artifact
 
     return tune
 

@@ -201,7 +201,7 @@ def test_a_tuned_kernel_that_gives_wrong_numbers_is_built_untuned(saved, monkeyp
     machine = host_target(1)
     right, wrong = (import_model(file, {}, machine)[1] for file in (path, path.with_name("steep.onnx")))
     key, other = ({*one.programs} - {*two.programs} for one, two in ((right, wrong), (wrong, right)))
-    (task,), (text,) = key, (wrong.programs[each] for each in other)
+    (task,), (text,) = key, (wrong.programs[changed] for changed in other)
     build = one_lane.build_artifact
 
     def poisoned(out, program, plan, model, measurer):

@@ -53,7 +53,7 @@ def refused() -> set[frozenset[str]]:
 def test_the_table_names_options_that_can_be_given() -> None:
     assert set(TYPED) == set(GIVEN)
     assert {name for pair in refused() for name in pair} <= set(GIVEN)
-    assert {name for given in TYPED.values() for name in given} <= {field.name for field in fields(Options)}
+    assert {name for names in TYPED.values() for name in names} <= {field.name for field in fields(Options)}
 
 
 @pytest.mark.parametrize("pair", sorted(map(sorted, refused())), ids="-".join)
@@ -87,7 +87,7 @@ def four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize(
-    ("given", "threads"),
+    ("options", "threads"),
     [
         ({"objective": "latency"}, 4),
         ({"objective": "throughput"}, 1),
@@ -97,8 +97,8 @@ def four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"objective": "throughput", "streams": 1, "threads": 2}, 2),
     ],
 )
-def test_a_stream_gets_its_share_of_the_threads(given: dict[str, Any], threads: int) -> None:
-    plan = plan_run(MODEL, Options(**given))
+def test_a_stream_gets_its_share_of_the_threads(options: dict[str, Any], threads: int) -> None:
+    plan = plan_run(MODEL, Options(**options))
     assert plan.target is not None
     assert plan.target.threads == threads
     assert plan.jobs[0].target == plan.target
@@ -106,7 +106,7 @@ def test_a_stream_gets_its_share_of_the_threads(given: dict[str, Any], threads: 
 
 @pytest.mark.usefixtures("four_threads")
 @pytest.mark.parametrize(
-    ("given", "counts"),
+    ("options", "counts"),
     [
         ({"objective": "latency", "threads": 3}, (3,)),
         ({"objective": "balanced"}, (4, 1)),
@@ -115,22 +115,22 @@ def test_a_stream_gets_its_share_of_the_threads(given: dict[str, Any], threads: 
     ],
 )
 def test_balanced_is_tuned_for_all_threads_and_for_those_of_a_stream(
-    given: dict[str, Any], counts: tuple[int, ...]
+    options: dict[str, Any], counts: tuple[int, ...]
 ) -> None:
-    assert plan_run(MODEL, Options(**given)).jobs[0].thread_counts == counts
+    assert plan_run(MODEL, Options(**options)).jobs[0].thread_counts == counts
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({"objective": "thruput"}, "--objective thruput: unknown; did you mean 'throughput'"),
         ({"streams": 2}, "--streams 2: needs --objective throughput or balanced"),
         ({"objective": "balanced", "streams": 0}, "--streams 0: needs --objective"),
     ],
 )
-def test_an_objective_and_its_streams_are_checked(given: dict[str, Any], message: str) -> None:
+def test_an_objective_and_its_streams_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Options(**given)
+        Options(**options)
 
 
 def test_a_simulated_device_is_beside_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_subgraphs_run_on_every_lane_and_are_right(placed):
     artifact = read_artifact(result.artifact)
     assert result.verified.passed
     wanted = {"cpu": "cpu:0-1", "cpu:2+1": None, "auto": None}
-    named = {wanted.get(each, each) for each in lanes.split(",")} - {None}
+    named = {wanted.get(lane, lane) for lane in lanes.split(",")} - {None}
     assert computing(artifact) >= named
     assert len(computing(artifact)) >= len(lanes.split(","))
     session = InferenceSession(result.artifact)
@@ -120,7 +120,7 @@ def test_each_lane_has_kernels_of_its_own_size_and_each_device_its_parts(placed)
 def test_the_plan_states_what_every_device_and_hand_over_takes(placed):
     lanes, result = placed
     plan = read_artifact(result.artifact).plan.lanes
-    devices = [each for each in lanes.split(",") if each.startswith("sim")]
+    devices = [lane for lane in lanes.split(",") if lane.startswith("sim")]
     assert plan.lanes == lanes
     assert [memory.device for memory in plan.devices] == devices
     assert all(memory.measured_bytes == memory.bytes > 0 for memory in plan.devices)
@@ -129,7 +129,7 @@ def test_the_plan_states_what_every_device_and_hand_over_takes(placed):
     assert all(way.latency_s > 0.0 for way in plan.hand_overs)
     text = "\n".join(run_lines(result))
     assert all(f"host to {device}: " in text and f"{device} to host: " in text for device in devices)
-    assert [each["device"] for each in result.to_data()["placement"]["devices"]] == devices
+    assert [device["device"] for device in result.to_data()["placement"]["devices"]] == devices
     report = report_lanes(result.artifact)
     assert {row.lane for row in report.rows if not row.is_copy} == computing(read_artifact(result.artifact))
     assert all(None not in row.measured for row in report.rows)
@@ -140,7 +140,7 @@ def test_each_value_is_copied_into_each_memory_at_most_once(placed, monkeypatch)
     artifact = read_artifact(placed[1].artifact)
     session, kept = opened(placed[1].artifact, monkeypatch)
     session.run(None, random_inputs(artifact.inputs, 0))
-    copies = [operation for each in kept for operation in each.operations if operation.way]
+    copies = [operation for opened_device in kept for operation in opened_device.operations if operation.way]
     moved = [group.name for group in artifact.steps.groups if artifact.steps.lanes[group.lane].copies]
     assert len(copies) == len(moved) == len(set(moved))
     session.close()
@@ -154,10 +154,10 @@ def test_a_device_that_is_missing_is_told_and_the_others_are_closed(placed, monk
     def device(_backend, lane, room):
         if lane.device == missing:
             raise ArtifactError(f"this machine has no {missing}")
-        found = SoftwareDevice(lane.device, room)
+        opened_device = SoftwareDevice(lane.device, room)
         opened.append(lane.device)
-        found.close = lambda: closed.append(lane.device)
-        return found
+        opened_device.close = lambda: closed.append(lane.device)
+        return opened_device
 
     monkeypatch.setattr(CpuBackend, "device", device)
     with pytest.raises(ArtifactError, match=f"this machine has no {missing}"):
@@ -194,7 +194,7 @@ def test_devices_that_reach_each_other_exchange_values_past_the_host(tmp_path, m
     kept.clear()
     session = InferenceSession(result.artifact)
     check_outputs(result.artifact, session)
-    ways = {operation.way for each in kept for operation in each.operations if operation.way}
+    ways = {operation.way for opened_device in kept for operation in opened_device.operations if operation.way}
     assert ways & {("sim:0", "sim:1"), ("sim:1", "sim:0")}
     assert {artifact.steps.lanes[group.lane].name for group in artifact.steps.groups} & {
         "sim:0 to sim:1",
@@ -215,13 +215,13 @@ def test_costs_of_every_lane_are_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(CoresAndDevices, "costs", recorded)
     run(tmp_path, "cpu,sim:0,sim:1", monkeypatch)
     assert seen
-    for _, _, found in seen:
-        assert set(found.beside) == {"cpu", "sim"}
-        assert min(found.alone) > 0.0
-        assert found.alone[1] == found.alone[2]
-        for row in found.beside.values():
-            assert all(busy >= alone for busy, alone in zip(row, found.alone, strict=True))
-        assert found.beside["cpu"][0] == found.alone[0]  # the cores are one lane
+    for _, _, own_costs in seen:
+        assert set(own_costs.beside) == {"cpu", "sim"}
+        assert min(own_costs.alone) > 0.0
+        assert own_costs.alone[1] == own_costs.alone[2]
+        for row in own_costs.beside.values():
+            assert all(busy >= alone for busy, alone in zip(row, own_costs.alone, strict=True))
+        assert own_costs.beside["cpu"][0] == own_costs.alone[0]  # the cores are one lane
 
 
 def test_a_subgraph_that_no_device_can_run_is_named_where_no_cores_are(tmp_path):

@@ -238,12 +238,12 @@ def test_a_run_that_was_interrupted_goes_on(tmp_path, model, measurers, monkeypa
 
 def test_a_repeated_run_loads_neither_tvm_nor_onnx(tmp_path, model, measurers):
     """In a process of its own: here they are loaded already."""
-    given = options(tmp_path)
-    tuning.tune(model, given)
+    asked = options(tmp_path)
+    tuning.tune(model, asked)
     program = (
         "import sys; from pathlib import Path; from autotune.options import Options;"
         "from autotune.tuning.tune import tune;"
-        f"result = tune({str(model)!r}, Options(out=Path({str(given.out)!r}), log={str(given.log)!r}, threads=1,"
+        f"result = tune({str(model)!r}, Options(out=Path({str(asked.out)!r}), log={str(asked.log)!r}, threads=1,"
         " searcher='random', trials=6, batch=2)); print(result.reason);"
         "print([name for name in ('tvm', 'onnx', 'sqlalchemy', 'xgboost') if name in sys.modules])"
     )
@@ -256,7 +256,7 @@ def test_more_trials_go_on_where_the_last_run_ended(tmp_path, model, measurers):
     before = known(tmp_path)
     second = tuning.tune(model, options(tmp_path, trials=10))
     assert (second.measured_trials, second.reused_records) == (4, before)
-    asked = [(c.task.key, c.config) for each in measurers for slot in each.slots for c in slot]
+    asked = [(c.task.key, c.config) for measurer in measurers for slot in measurer.slots for c in slot]
     assert len(asked) == len(set(asked)) == 10
 
 

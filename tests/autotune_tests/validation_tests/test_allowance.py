@@ -85,9 +85,9 @@ def test_probabilities_may_err_where_they_are_large():
         rng = np.random.default_rng(seed)
         logits = 2 * rng.standard_normal(1000)
         exact, sample, ours = (softmax(logits + noise) for noise in (0.0, *(0.05 * rng.standard_normal((2, 1000)))))
-        given = Allowance([exact], [[sample]])
-        accepted += given.accepts(0, ours)
-        assert not given.accepts(0, softmax(1.3 * logits))
+        own_allowance = Allowance([exact], [[sample]])
+        accepted += own_allowance.accepts(0, ours)
+        assert not own_allowance.accepts(0, softmax(1.3 * logits))
     assert accepted >= 180
 
 

@@ -31,7 +31,7 @@ RESULT = ClientsResult(
 
 
 def test_rates_are_medians_over_rounds_and_compared_with_the_better_way():
-    assert [each.requests_per_s for each in RESULT.served] == [350, 100, 200]
+    assert [served.requests_per_s for served in RESULT.served] == [350, 100, 200]
     assert RESULT.speedup("onnxruntime", 4) == 1.75
 
 
@@ -64,9 +64,9 @@ def test_data_and_lines_say_the_same():
     ],
 )
 def test_what_makes_no_sense_is_refused(tiny_built, changes, message):
-    given = {"clients": [1], "against": [], "options": ServeOptions(), **changes}
+    arguments = {"clients": [1], "against": [], "options": ServeOptions(), **changes}
     with pytest.raises(UsageError, match=message):
-        bench_clients(tiny_built.artifact, **given)
+        bench_clients(tiny_built.artifact, **arguments)
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def test_engines_and_other_artifacts_serve_in_turn(tiny_built, hurried):
     other = str(tiny_built.artifact)
     result = bench_clients(tiny_built.artifact, [1, 3], [*engines, other], ServeOptions(streams=2), rounds=1)
     ways = [way for name in engines for way in peer(name).clients]
-    assert [each.name for each in result.served] == ["tune", *ways, other] * 2
-    assert [each.clients for each in result.served] == [1] * (len(ways) + 2) + [3] * (len(ways) + 2)
-    assert all(each.requests_per_s > 0 and each.precision == "fp32" for each in result.served)
+    assert [served.name for served in result.served] == ["tune", *ways, other] * 2
+    assert [served.clients for served in result.served] == [1] * (len(ways) + 2) + [3] * (len(ways) + 2)
+    assert all(served.requests_per_s > 0 and served.precision == "fp32" for served in result.served)
     assert result.threads == 2
     assert result.speedup(other, 3) > 0
 

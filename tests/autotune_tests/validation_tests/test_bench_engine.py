@@ -44,10 +44,10 @@ def test_an_engine_is_loaded_once_and_timed_without_its_warm_up(folder: Path, mo
 
 
 def test_clients_send_at_once_and_what_warms_up_does_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
+    counts: list[int] = []
 
     def clients(count: int) -> list[Callable[[], object]]:
-        made.append(count)
+        counts.append(count)
         return [partial(time.sleep, 1e-3)] * count
 
     engine = Engine("1.2", "fp32", lambda: None, clients)
@@ -58,7 +58,7 @@ def test_clients_send_at_once_and_what_warms_up_does_not_count(folder: Path, mon
     answer = handler.answer(Serve(3, 0.02, timeout_s=1.0))
     assert isinstance(answer, tuple)
     rate, latencies = answer
-    assert made == [3]
+    assert counts == [3]
     assert isinstance(rate, float)
     assert 3 <= len(latencies) <= 70
     assert rate <= 3 / 1e-3

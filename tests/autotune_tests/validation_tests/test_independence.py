@@ -21,8 +21,8 @@ def interface(ask, *, width=6):
     inputs, outputs = [], []
     for size in (2, 8):
         inputs.append([("x", (size, width), "float32")])
-        made = ask({"x": np.zeros((size, width), np.float32)})
-        outputs.append([(f"y{number}", array.shape, "float32") for number, array in enumerate(made)])
+        outputs_of_size = ask({"x": np.zeros((size, width), np.float32)})
+        outputs.append([(f"y{number}", array.shape, "float32") for number, array in enumerate(outputs_of_size)])
     opened = open_interface(model, inputs, outputs)
     return with_independence(opened, [{"x": (2, width)}, {"x": (8, width)}], ask, 0)
 
@@ -75,9 +75,9 @@ def fixed_size(feed):
     ],
 )
 def test_what_may_be_padded_and_split(ask, padded, split):
-    found = interface(ask)
-    assert found.symbols == ("batch",)
-    assert (found.padded == {"batch"}, found.split == {"batch"}) == (padded, split)
+    common = interface(ask)
+    assert common.symbols == ("batch",)
+    assert (common.padded == {"batch"}, common.split == {"batch"}) == (padded, split)
 
 
 def masked_mean(feed):
@@ -129,27 +129,27 @@ def test_a_mask_may_be_padded_by_zeros(ask, padded):
     for size in (4, 16):
         shape = (3, size)
         inputs.append([("x", shape, "float32"), ("mask", shape, "int64")])
-        made = ask({"x": np.zeros(shape, np.float32), "mask": np.ones(shape, np.int64)})
-        outputs.append([(f"y{number}", array.shape, "float32") for number, array in enumerate(made)])
+        outputs_of_size = ask({"x": np.zeros(shape, np.float32), "mask": np.ones(shape, np.int64)})
+        outputs.append([(f"y{number}", array.shape, "float32") for number, array in enumerate(outputs_of_size)])
     opened = open_interface(model, inputs, outputs)
     sets = [{"x": (3, size), "mask": (3, size)} for size in (4, 16)]
     assert with_independence(opened, sets, ask, 0).padded == ({"length"} if padded else set())
 
 
 def test_outputs_follow_their_symbol():
-    found = interface(two_rows_each)
-    assert found.outputs == (OpenSpec("y0", ("batch", 6), "float32"),)
-    assert found.output_shape(0, (16, 6), {"batch": 3}) == (6, 6)
+    common = interface(two_rows_each)
+    assert common.outputs == (OpenSpec("y0", ("batch", 6), "float32"),)
+    assert common.output_shape(0, (16, 6), {"batch": 3}) == (6, 6)
 
 
 def test_survives_the_manifest():
-    found = interface(two_rows_each)
-    assert Interface.from_data(found.to_data()) == found
+    common = interface(two_rows_each)
+    assert Interface.from_data(common.to_data()) == common
 
 
 def test_sizes_must_agree():
-    found = interface(rows)
-    assert found.sizes({"x": (5, 6)}) == {"batch": 5}
-    assert found.sizes({"x": (5, 7)}) is None
-    assert found.sizes({"x": (5, 6, 1)}) is None
-    assert found.sizes({}) is None
+    common = interface(rows)
+    assert common.sizes({"x": (5, 6)}) == {"batch": 5}
+    assert common.sizes({"x": (5, 7)}) is None
+    assert common.sizes({"x": (5, 6, 1)}) is None
+    assert common.sizes({}) is None

@@ -90,16 +90,16 @@ def save(kind: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arithmetic")
     return {kind: save(kind, folder) for kind in (*KINDS, "near")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_its_artifact_passes(kind, made, tmp_path):
+def test_its_artifact_passes(kind, files, tmp_path):
     with LocalMeasurer(target()) as measurer:
-        out = build_untuned(made[kind], tmp_path / "out.tuned", measurer)
-    reference = Reference(load_model(made[kind]))
+        out = build_untuned(files[kind], tmp_path / "out.tuned", measurer)
+    reference = Reference(load_model(files[kind]))
     verdicts = [compare_artifact(out, reference, seed) for seed in range(3)]
     assert all(verdict.passed for verdict in verdicts), verdicts
     if kind == "fp16":
@@ -145,31 +145,31 @@ MISTAKES = {
 
 @pytest.mark.parametrize("kind", ["u8", "s8"])
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_in_quantised_models_are_found(kind, mistake, made):
-    verdict = judged(made[kind], altered(made[kind], *MISTAKES[mistake]))
+def test_mistakes_in_quantised_models_are_found(kind, mistake, files):
+    verdict = judged(files[kind], altered(files[kind], *MISTAKES[mistake]))
     assert not verdict.passed
     assert verdict.bound == "fp64"
 
 
-def test_another_order_of_sums_is_right(made):
-    model = load_model(made["crossing"])
+def test_another_order_of_sums_is_right(files):
+    model = load_model(files["crossing"])
     order = np.random.default_rng(0).permutation(2 * WIDTH)
     for weight in model.graph.initializer:
         array = numpy_helper.to_array(weight)
         for axis in (0, 1):
             if array.ndim > axis and array.shape[axis] == 2 * WIDTH:
                 weight.CopyFrom(numpy_helper.from_array(array.take(order, axis), weight.name))
-    verdict = judged(made["crossing"], model)
+    verdict = judged(files["crossing"], model)
     assert verdict.passed, verdict
     assert verdict.bound == "fp64"
 
 
-def test_a_weight_array_off_by_a_thousandth_is_found(made):
+def test_a_weight_array_off_by_a_thousandth_is_found(files):
     for seed in (1, 2):
-        wrong = altered(made["near"], "Conv", 1, lambda weight: weight * np.float32(1.001))
-        assert not judged(made["near"], wrong, seed).passed
+        wrong = altered(files["near"], "Conv", 1, lambda weight: weight * np.float32(1.001))
+        assert not judged(files["near"], wrong, seed).passed
 
 
 @pytest.mark.parametrize("op", ["Conv", "Gemm"])
-def test_a_weight_array_off_by_a_hundredth_is_found_in_16_bits(op, made):
-    assert not judged(made["fp16"], altered(made["fp16"], op, 1, lambda weight: weight * np.float16(1.01))).passed
+def test_a_weight_array_off_by_a_hundredth_is_found_in_16_bits(op, files):
+    assert not judged(files["fp16"], altered(files["fp16"], op, 1, lambda weight: weight * np.float16(1.01))).passed

@@ -23,8 +23,8 @@ def test_the_median_of_all_runs_is_taken(monkeypatch):
 
     monkeypatch.setattr(reference_engine, "time_alone", timed)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-    found = reference_engine.reference_latency(tiny_model(), INPUTS, 2, 0)
-    assert found == ReferenceTimed("onnxruntime", "1.0", 2e-3)
+    latency = reference_engine.reference_latency(tiny_model(), INPUTS, 2, 0)
+    assert latency == ReferenceTimed("onnxruntime", "1.0", 2e-3)
     assert asked == [("onnxruntime", (1, 16, 8, 8), 2)]
 
 

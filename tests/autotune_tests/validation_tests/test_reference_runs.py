@@ -24,11 +24,11 @@ def inferred(model):
 
 
 def test_the_model_in_64_bits_lies_near_both_levels():
-    found = Reference(inferred(tiny_model(two_outputs=True))).allowance(FEED)
-    assert (found.bound, found.reason, len(found.samples)) == ("fp64", "", 2)
-    for number, exact in enumerate(found.exact):
+    allowance = Reference(inferred(tiny_model(two_outputs=True))).allowance(FEED)
+    assert (allowance.bound, allowance.reason, len(allowance.samples)) == ("fp64", "", 2)
+    for number, exact in enumerate(allowance.exact):
         assert exact.dtype == np.float64
-        for sample in found.samples:
+        for sample in allowance.samples:
             assert 0 < np.abs(sample[number] - exact).max() < 1e-5
 
 
@@ -38,9 +38,9 @@ def test_the_model_in_64_bits_lies_near_both_levels():
 )
 def test_a_large_model_has_the_spread_only(monkeypatch, limit, reason):
     monkeypatch.setattr(reference_runs, limit, 100)
-    found = Reference(inferred(tiny_model())).allowance(FEED)
-    assert (found.bound, len(found.samples)) == ("spread", 1)
-    assert reason in found.reason
+    allowance = Reference(inferred(tiny_model())).allowance(FEED)
+    assert (allowance.bound, len(allowance.samples)) == ("spread", 1)
+    assert reason in allowance.reason
 
 
 def test_a_model_that_quantises_is_shaken():
@@ -53,10 +53,10 @@ def test_a_model_that_quantises_is_shaken():
 
 def test_what_onnx_runtime_refuses_in_64_bits_has_the_spread_only(monkeypatch):
     def broken(model, rounded=False):
-        made = onnx.ModelProto()
-        made.CopyFrom(model)
-        made.graph.node[0].op_type = "Unknown"
-        return made, False
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        copy.graph.node[0].op_type = "Unknown"
+        return copy, False
 
     monkeypatch.setattr(reference_runs, "widen", broken)
     assert "refuses it in 64 bits" in Reference(inferred(tiny_model())).allowance(FEED).reason
@@ -65,7 +65,7 @@ def test_what_onnx_runtime_refuses_in_64_bits_has_the_spread_only(monkeypatch):
 def test_answers_are_kept_for_the_same_inputs_only(monkeypatch):
     runs = []
     real = reference_runs._answer
-    monkeypatch.setattr(reference_runs, "_answer", lambda *given: runs.append(1) or real(*given))
+    monkeypatch.setattr(reference_runs, "_answer", lambda *arguments: runs.append(1) or real(*arguments))
     reference = Reference(inferred(tiny_model()))
     first = reference.outputs(FEED)
     assert reference.outputs({name: array.copy() for name, array in FEED.items()}) is first
@@ -153,10 +153,10 @@ def test_onnx_s_evaluator_takes_the_place_of_onnx_runtime_where_that_refuses_a_m
     model.graph.initializer.extend(numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items())
     feed = {"x": rng.standard_normal((2, 3, 4)).astype(np.float32)}
     reference = Reference(inferred(model))
-    name, (made,) = reference.outputs(feed)
+    name, (output,) = reference.outputs(feed)
     assert name.startswith("onnx.reference")
     first = np.tanh(feed["x"][:, 0] @ arrays["w"][0].T)
-    np.testing.assert_allclose(made[:, 0, 0], first, 1e-5, 1e-6)
+    np.testing.assert_allclose(output[:, 0, 0], first, 1e-5, 1e-6)
     assert reference.allowance(feed) is None
     assert reference.edges(feed) == []
     monkeypatch.setattr(reference_runs, "EVALUATED_MULTIPLICATIONS", -1)

@@ -40,10 +40,10 @@ def test_right_roundings_pass_as_bf16_and_not_as_fp32(name, stored):
     model = simple(name)
     feed = feed_of(model)
     ours = reference_outputs(ShortOperands(model).rounded(BF16, stored), feed)[1]
-    found = verdict(model, ours, feed)
-    assert found.passed
-    assert found.bound == "bf16"
-    assert 1e-4 < found.rms_rel_err < 0.05
+    result = verdict(model, ours, feed)
+    assert result.passed
+    assert result.bound == "bf16"
+    assert 1e-4 < result.rms_rel_err < 0.05
     assert not verdict(model, ours, feed, FP32).passed
 
 
@@ -56,9 +56,9 @@ def test_tf32_is_rounded_in_fp32_arithmetic(name):
     tf32, bf16 = (
         reference_outputs(ShortOperands(model).rounded(precision, True), feed)[1] for precision in (TF32, BF16)
     )
-    found = verdict(model, tf32, feed, TF32)
-    assert found.passed
-    assert found.bound == "tf32"
+    result = verdict(model, tf32, feed, TF32)
+    assert result.passed
+    assert result.bound == "tf32"
     for long, short, shorter in zip(exact, tf32, bf16, strict=True):
         assert 0 < np.abs(long - short).max() < np.abs(long - shorter).max() / 3
     assert not verdict(model, bf16, feed, TF32).passed
@@ -93,7 +93,7 @@ def test_fewer_bits_than_bf16_fail():
 
 def test_only_chosen_products_are_rounded():
     model = simple("tiny_cnn")
-    made = ShortOperands(model).rounded(Precision(frozenset({1})), stored=False).whole()
-    rounded = [any(name.endswith("/bf16") for name in node.input) for node in product_nodes(made)]
+    model_rounded = ShortOperands(model).rounded(Precision(frozenset({1})), stored=False).whole()
+    rounded = [any(name.endswith("/bf16") for name in node.input) for node in product_nodes(model_rounded)]
     assert rounded == [False, True, False, False]
-    onnx.checker.check_model(made)
+    onnx.checker.check_model(model_rounded)

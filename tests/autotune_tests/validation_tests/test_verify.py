@@ -23,15 +23,15 @@ def verdict(ours, theirs):
 
 
 def test_equal_is_exact():
-    found = verdict(X, X)
-    assert (found.passed, found.max_abs_err, found.max_rel_err) == (True, 0.0, 0.0)
+    result = verdict(X, X)
+    assert (result.passed, result.max_abs_err, result.max_rel_err) == (True, 0.0, 0.0)
 
 
 def test_errors_are_the_largest_ones():
-    found = verdict(X + np.array([0.0, 0.0, 5e-6, 0.5], np.float32), X)
-    assert found.passed
-    assert found.max_abs_err == pytest.approx(0.5)
-    assert found.max_rel_err == pytest.approx(5e-4)
+    result = verdict(X + np.array([0.0, 0.0, 5e-6, 0.5], np.float32), X)
+    assert result.passed
+    assert result.max_abs_err == pytest.approx(0.5)
+    assert result.max_rel_err == pytest.approx(5e-4)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_tolerances(ours, passed):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_the_reference_says_too_is_right(value):
-    found = verdict([1.0, value], [1.0, value])
-    assert (found.passed, found.max_abs_err) == (True, 0.0)
+    result = verdict([1.0, value], [1.0, value])
+    assert (result.passed, result.max_abs_err) == (True, 0.0)
 
 
 def test_opposite_infinities_differ():
@@ -97,23 +97,27 @@ def test_the_right_model_passes(tiny_built):
 
 def test_another_model_s_weights_fail(tiny_built):
     other = tiny_model(seed=1, two_outputs=True)
-    found = compare_artifact(tiny_built.artifact, Reference(other), seed=7)
-    assert not found.passed
-    words = complaint(tiny_built.artifact, found, 7)
+    result = compare_artifact(tiny_built.artifact, Reference(other), seed=7)
+    assert not result.passed
+    words = complaint(tiny_built.artifact, result, 7)
     assert re.search(r"largest error .* --seed 7", words)
     assert "\n" not in words
 
 
 def test_another_shape_is_told_in_words_and_numbers_stay_finite():
-    found = compare("reference", [X, X[:3]], [X, X])
-    assert (found.passed, found.max_abs_err, found.mismatch) == (False, 0.0, "output 1 is float32(3,), not float32(4,)")
-    assert "output 1 is float32(3,)" in complaint(Path("a.tuned"), found, 0)
-    json.dumps(asdict(found), allow_nan=False)
+    result = compare("reference", [X, X[:3]], [X, X])
+    assert (result.passed, result.max_abs_err, result.mismatch) == (
+        False,
+        0.0,
+        "output 1 is float32(3,), not float32(4,)",
+    )
+    assert "output 1 is float32(3,)" in complaint(Path("a.tuned"), result, 0)
+    json.dumps(asdict(result), allow_nan=False)
 
 
 def test_integers_that_differ_are_counted():
-    found = verdict(np.array([1, 2, 3]), np.array([1, 5, 4]))
-    assert (found.passed, found.mismatch) == (False, "2 of 3 elements of output 0 differ")
+    result = verdict(np.array([1, 2, 3]), np.array([1, 5, 4]))
+    assert (result.passed, result.mismatch) == (False, "2 of 3 elements of output 0 differ")
 
 
 def test_rows_in_another_order_are_no_distance():
@@ -121,6 +125,6 @@ def test_rows_in_another_order_are_no_distance():
     boxes, scores = np.array([[0.0], [300.0], [50.0]]), np.array([0.9, 0.4, 0.4 - 1e-9])
     theirs = [boxes.astype(np.float32), scores.astype(np.float32)]
     swapped = [array[[0, 2, 1]] for array in theirs]
-    found = _in_order(Allowance([boxes, scores], (theirs, swapped)), theirs, [[0, 1]])
-    assert found.accepts(0, theirs[0])
-    assert not found.accepts(0, theirs[0] + np.float32(40))
+    allowed = _in_order(Allowance([boxes, scores], (theirs, swapped)), theirs, [[0, 1]])
+    assert allowed.accepts(0, theirs[0])
+    assert not allowed.accepts(0, theirs[0] + np.float32(40))

@@ -81,7 +81,7 @@ def test_noise_moves_only_what_is_nearly_a_tie():
 def test_dynamic_quantisation_is_moved_too():
     nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
     kinds = (("q", TensorProto.UINT8, (1, 64)), ("s", FLOAT, ()), ("z", TensorProto.UINT8, ()))
-    model = model_of(nodes, [value("x", FLOAT, (1, 64))], [value(*each) for each in kinds])
+    model = model_of(nodes, [value("x", FLOAT, (1, 64))], [value(*kind) for kind in kinds])
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     wide, noisy = widen(model)
     exact, same = run(wide, x=x.astype(np.float64), **{NOISE: 0.0}), run(model, x=x)

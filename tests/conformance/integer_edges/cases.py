@@ -51,10 +51,10 @@ def model_of(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """All cases side by side in one model, and its inputs; outputs are in order."""
     nodes, inputs, names, constants, feed = [], [], [], [], {}
     for number, case in enumerate(cases):
-        stem, given = f"case{number}", []
+        stem, names_read = f"case{number}", []
         for index, array in enumerate(case.inputs):
             name = f"{stem}/in{index}" if array is not None else ""
-            given.append(name)
+            names_read.append(name)
             if array is None:
                 continue
             if index in case.constants:
@@ -64,14 +64,14 @@ def model_of(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array]]:
                 inputs.append(helper.make_tensor_value_info(name, kind, array.shape))
                 feed[name] = array
         if case.before:
-            nodes.append(helper.make_node("Cast", [given[0]], [f"{stem}/before"], to=case.before))
-            given[0] = f"{stem}/before"
-        made = [f"{stem}/out{index}" for index in range(case.outputs)]
-        own = [f"{stem}/after"] if case.after else made
-        nodes.append(helper.make_node(case.kind, given, own, stem, domain=case.domain, **case.attributes))
+            nodes.append(helper.make_node("Cast", [names_read[0]], [f"{stem}/before"], to=case.before))
+            names_read[0] = f"{stem}/before"
+        outputs = [f"{stem}/out{index}" for index in range(case.outputs)]
+        own = [f"{stem}/after"] if case.after else outputs
+        nodes.append(helper.make_node(case.kind, names_read, own, stem, domain=case.domain, **case.attributes))
         if case.after:
-            nodes.append(helper.make_node("Cast", own, made, to=case.after))
-        names += made
+            nodes.append(helper.make_node("Cast", own, outputs, to=case.after))
+        names += outputs
     graph = helper.make_graph(nodes, "edges", inputs, [onnx.ValueInfoProto(name=name) for name in names], constants)
     domains = {case.domain for case in cases if case.domain}
     opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]

@@ -32,8 +32,8 @@ def ours(cases: Sequence[Case], assembled: bool = True) -> list[Outputs]:
         program = import_program(simplified(load_model(path), target), target)
         measurer: Any = InlineMeasurer(target, folder, assembled)
         build_artifact(folder / "out", program, untuned_plan(program, target), path, measurer)
-        made = InferenceSession(folder / "out", threads=1).run(None, feed)
-    return [[made.pop(0) for _ in range(case.outputs)] for case in cases]
+        outputs = InferenceSession(folder / "out", threads=1).run(None, feed)
+    return [[outputs.pop(0) for _ in range(case.outputs)] for case in cases]
 
 
 def theirs(case: Case) -> Outputs | None:
@@ -55,9 +55,9 @@ def theirs(case: Case) -> Outputs | None:
     return list(session.run(None, feed))
 
 
-def difference(case: Case, made: Outputs, right: Outputs) -> str:
+def difference(case: Case, outputs: Outputs, right: Outputs) -> str:
     """What is wrong; empty if nothing is."""
-    for index, (one, other) in enumerate(zip(made, right, strict=True)):
+    for index, (one, other) in enumerate(zip(outputs, right, strict=True)):
         if one.shape != other.shape or one.dtype != other.dtype:
             return f"{case.name}: output {index} is {one.dtype}{one.shape} instead of {other.dtype}{other.shape}"
         with np.errstate(invalid="ignore"):

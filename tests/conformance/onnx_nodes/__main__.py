@@ -68,8 +68,8 @@ def read(path: Path) -> dict[str, Outcome]:
     """Case → its latest outcome."""
     if not path.is_file():
         return {}
-    found = (Outcome(**json.loads(line)) for line in path.read_text().splitlines())
-    return {outcome.case: outcome for outcome in found}
+    lines = (Outcome(**json.loads(line)) for line in path.read_text().splitlines())
+    return {outcome.case: outcome for outcome in lines}
 
 
 if __name__ == "__main__":

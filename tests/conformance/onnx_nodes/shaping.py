@@ -56,10 +56,10 @@ SHAPING: Mapping[str, tuple[int, ...]] = {
 def shaping_inputs(graph: onnx.GraphProto) -> Iterator[str]:
     """Graph inputs that some node of ``graph`` reads for its shape, each once."""
     inputs = {value.name for value in graph.input}
-    found = dict.fromkeys(
+    names = dict.fromkeys(
         name
         for node in graph.node
         for position, name in enumerate(node.input)
         if name in inputs and position in SHAPING.get(node.op_type, ())
     )
-    return iter(found)
+    return iter(names)

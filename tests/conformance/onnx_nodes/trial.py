@@ -129,7 +129,7 @@ def element_shapes(case: Case) -> dict[str, tuple[int, ...]]:
     """What ``--input`` would say of a model with sequences: shapes of elements and tensors, or that there are none."""
     absent: dict[str, tuple[int, ...]] = {name: (0,) for name, value in case.inputs.items() if is_absent(value)}
     lists = {name: value for name, value in case.inputs.items() if isinstance(value, list)}
-    shapes = {element(name, k): np.shape(each) for name, value in lists.items() for k, each in enumerate(value)}
+    shapes = {element(name, k): np.shape(item) for name, value in lists.items() for k, item in enumerate(value)}
     rest = {name: np.shape(value) for name, value in case.inputs.items() if lists and isinstance(value, np.ndarray)}
     return {**shapes, **rest, **absent}
 
@@ -149,7 +149,9 @@ def mismatch(case: Case, outputs: Sequence[Any]) -> str:
     for ours, theirs in pairs:
         if isinstance(ours, list) != isinstance(theirs, list) or (isinstance(ours, list) and len(ours) != len(theirs)):
             return f"{type(ours).__name__} instead of {type(theirs).__name__}, or of another length"
-    flat = [each for pair in pairs for each in (zip(*pair, strict=True) if isinstance(pair[0], list) else [pair])]
+    flat = [
+        compared for pair in pairs for compared in (zip(*pair, strict=True) if isinstance(pair[0], list) else [pair])
+    ]
     for index, (ours, theirs) in enumerate(flat):
         theirs = np.asarray(theirs)
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:

@@ -47,7 +47,7 @@ def outcomes(cases: Sequence[Case], tuned: bool, jobs: int) -> Iterator[Outcome]
         pool = WorkerPool(server, Start(HANDLER, tuned), jobs)
         for start in range(0, len(cases), PER_WORKER * jobs):
             batch = cases[start : start + PER_WORKER * jobs]
-            answers = pool.run([Attempt(each.name, timeout_s=LIMIT_S, memory_bytes=MEMORY_BYTES) for each in batch])
+            answers = pool.run([Attempt(case.name, timeout_s=LIMIT_S, memory_bytes=MEMORY_BYTES) for case in batch])
             for case, answer in zip(batch, answers, strict=True):
                 yield _after_loss(case, answer) if isinstance(answer, Lost) else answer
 

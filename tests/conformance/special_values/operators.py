@@ -254,8 +254,8 @@ def rows(c: Cases, shape: Shape) -> None:
 
 
 def _quantised(c: Cases, x: str) -> tuple[str, str, str]:
-    made = c.op("DynamicQuantizeLinear", x, count=3)
-    return made, f"{made}_1", f"{made}_2"
+    quantised = c.op("DynamicQuantizeLinear", x, count=3)
+    return quantised, f"{quantised}_1", f"{quantised}_2"
 
 
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSwish", "Softplus", "Elu")
@@ -347,8 +347,8 @@ def sequences(c: Cases, steps: int, width: int, heads: int) -> None:
     x = c.input("x", steps, 1, width)
     for kind, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
         weights = [c.weight(1, gates * width, width) for _ in range(2)]
-        made = c.op(kind, x, *weights, c.weight(1, 2 * gates * width), hidden_size=width)
-        c.case(kind, made, Rule.OVERFLOW | Rule.MORE_NAN)
+        result = c.op(kind, x, *weights, c.weight(1, 2 * gates * width), hidden_size=width)
+        c.case(kind, result, Rule.OVERFLOW | Rule.MORE_NAN)
     q, k, v = (c.input(name, 1, heads, steps, width // heads) for name in "qkv")
     mask = c.input("mask", 1, 1, steps, steps)
 
@@ -362,8 +362,8 @@ def sequences(c: Cases, steps: int, width: int, heads: int) -> None:
     c.case("masked attention", attended(c.op("Add", scores(), mask)), Rule.OVERFLOW)
     flat = [c.input(f"{name} flat", 1, steps, width) for name in "qkv"]
     for causal in (0, 1):
-        made = c.op("MultiHeadAttention", *flat, domain=MICROSOFT, num_heads=heads, unidirectional=causal)
-        c.case(f"MultiHeadAttention {causal}", made, Rule.OVERFLOW, (1, steps, width))
+        result = c.op("MultiHeadAttention", *flat, domain=MICROSOFT, num_heads=heads, unidirectional=causal)
+        c.case(f"MultiHeadAttention {causal}", result, Rule.OVERFLOW, (1, steps, width))
     joined = c.op("LayerNormalization", c.op("Add", q, k), c.weight(width // heads))
     c.case("LayerNormalization of a sum", joined, Rule.OVERFLOW)
 
@@ -388,6 +388,6 @@ GROUPS: dict[str, Callable[[Cases], None]] = {
 
 def cases(group: str) -> Cases:
     """The cases of one of ``GROUPS``."""
-    made = Cases()
-    GROUPS[group](made)
-    return made
+    all_cases = Cases()
+    GROUPS[group](all_cases)
+    return all_cases

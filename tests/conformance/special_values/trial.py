@@ -93,7 +93,7 @@ class Trial:
 
 def differences(trial: Trial, cases: Cases, session: InferenceSession, lossy: bool, seed: int = 0) -> list[str]:
     """What differs from ONNX Runtime but for the rules of a case; ``lossy`` where a kernel may be Winograd's."""
-    found = []
+    complaints = []
     for pattern in PATTERNS:
         inputs = feed(pattern, cases.shapes, seed)
         theirs, ours = trial.reference(inputs), session.run(None, inputs)
@@ -112,8 +112,8 @@ def differences(trial: Trial, cases: Cases, session: InferenceSession, lossy: bo
             if wrong.any():
                 first = tuple(int(i) for i in np.argwhere(wrong)[0])
                 values = f"{ours[place][first]} instead of {theirs[place][first]}"
-                found.append(f"{name}, {pattern}: {int(wrong.sum())} of {wrong.size}, at {first} {values}")
-    return found
+                complaints.append(f"{name}, {pattern}: {int(wrong.sum())} of {wrong.size}, at {first} {values}")
+    return complaints
 
 
 def unequal(ours: Array, theirs: Array) -> Array:
@@ -133,16 +133,16 @@ def allowed(ours: Array, theirs: Array, rule: Rule, large: bool, touched: Array)
     """Where ``rule`` allows a difference; ``large`` where numbers are near the largest."""
     if ours.dtype.kind != "f":
         return touched if Rule.ORDER in rule else np.zeros(ours.shape, bool)
-    found = np.zeros(ours.shape, bool)
+    allowance = np.zeros(ours.shape, bool)
     if Rule.OVERFLOW in rule and large:
-        found |= ~(np.isfinite(ours) & np.isfinite(theirs))
+        allowance |= ~(np.isfinite(ours) & np.isfinite(theirs))
     if Rule.MORE_NAN in rule:
-        found |= np.isnan(ours)
+        allowance |= np.isnan(ours)
     if Rule.LESS_NAN in rule:
-        found |= np.isnan(theirs)
+        allowance |= np.isnan(theirs)
     if Rule.ORDER in rule:
-        found |= touched | ((ours <= -LARGEST) & (theirs <= -LARGEST))
-    return found
+        allowance |= touched | ((ours <= -LARGEST) & (theirs <= -LARGEST))
+    return allowance
 
 
 HUGE = 1e30
@@ -174,10 +174,10 @@ def _touched(trial: Trial, cases: Cases, inputs: Mapping[str, Array], special: C
     far = {name: rng.uniform(1e3, 2e3, array.shape).astype(np.float32) for name, array in inputs.items()}
     if not any(special(array).any() for array in inputs.values()):
         far = near
-    found = []
+    touched = []
     for name, high, low in zip(cases.outputs.values(), outputs(1), outputs(-1 if far is not near else 1), strict=True):
         differ = np.asarray(high != low)
-        found.append(
+        touched.append(
             np.broadcast_to(differ.any(-1, keepdims=True), differ.shape) if name.startswith(BY_ROWS) else differ
         )
-    return found
+    return touched

@@ -39,13 +39,13 @@ def sampled(cases: list[Case], quick: tuple[str, ...]) -> list[object]:
     return [pytest.param(case, id=case.name, marks=() if case.name in quick else slow) for case in cases]
 
 
-def is_right(case: Case, found: Array, arrays: list[Array]) -> bool:
+def is_right(case: Case, result: Array, arrays: list[Array]) -> bool:
     expected = case.expected(*arrays)
-    if found.dtype.kind in "iu":
-        return bool((found == expected).all())
-    rtol = 2.0**-7 if found.dtype == "bfloat16" else 2e-4
-    found, expected = found.astype(np.float32), expected.astype(np.float32)
-    return np.allclose(found, expected, rtol=rtol, atol=rtol / 10)
+    if result.dtype.kind in "iu":
+        return bool((result == expected).all())
+    rtol = 2.0**-7 if result.dtype == "bfloat16" else 2e-4
+    result, expected = result.astype(np.float32), expected.astype(np.float32)
+    return np.allclose(result, expected, rtol=rtol, atol=rtol / 10)
 
 
 def divided(case: Case, target: Target, count: int) -> list[Config]:
@@ -55,11 +55,11 @@ def divided(case: Case, target: Target, count: int) -> list[Config]:
     if "parts" not in columns:
         return []
     algorithms = columns.get("algorithm", np.zeros(len(space.rows)))
-    rng, found = np.random.default_rng(len(case.name)), []
+    rng, configs = np.random.default_rng(len(case.name)), []
     for algorithm in np.unique(algorithms):
         rows = space.rows[(algorithms == algorithm) & (columns["parts"] > 1)]
-        found += [space.config(row) for row in rows[rng.permutation(len(rows))[:count]]]
-    return found
+        configs += [space.config(row) for row in rows[rng.permutation(len(rows))[:count]]]
+    return configs
 
 
 @pytest.mark.parametrize("case", sampled(DIVIDED, QUICK))
@@ -68,10 +68,10 @@ def test_parts_of_rows_are_right(case: Case) -> None:
     arrays = inputs(case.func)
     for config in divided(case, target, 1 if case.name in QUICK else 4):
         try:
-            found = run(case.func, config, target, arrays)
+            result = run(case.func, config, target, arrays)
         except ScheduleError:
             continue
-        assert is_right(case, found, arrays), config.to_json()
+        assert is_right(case, result, arrays), config.to_json()
 
 
 @runs_here
@@ -82,9 +82,9 @@ def test_written_parts_of_rows_are_right_on_any_number_of_threads(case: Case, ta
     for config in divided(case, replace(target, threads=16), 2):
         text = assembly(case.func, config, replace(target, threads=16), SYMBOL)
         for threads in (1, 3, 16, 64) if text else ():
-            given = repacked(case.func, config, arrays)
-            found = run_watched(text, given, shapes(case.func)[-1], threads, dtype=dtypes(case.func)[-1])
-            assert is_right(case, found, arrays), config.to_json()
+            packed = repacked(case.func, config, arrays)
+            result = run_watched(text, packed, shapes(case.func)[-1], threads, dtype=dtypes(case.func)[-1])
+            assert is_right(case, result, arrays), config.to_json()
 
 
 WRITTEN = ("conv2d_1x1", "conv2d_3x3", "depthwise_3x3", "matmul_rows", "elementwise_chain", "concat_channels")
@@ -99,9 +99,9 @@ def test_written_first_guesses_are_right_on_many_threads(case: Case, threads: in
     for config in (*claim(case.func, target).space.initial[:2], BASELINE):
         text = assembly(case.func, config, target, SYMBOL)
         for there in (threads, threads - 1) if text else ():
-            given = repacked(case.func, config, arrays)
-            found = run_watched(text, given, shapes(case.func)[-1], there, dtype=dtypes(case.func)[-1])
-            assert is_right(case, found, arrays), config.to_json()
+            packed = repacked(case.func, config, arrays)
+            result = run_watched(text, packed, shapes(case.func)[-1], there, dtype=dtypes(case.func)[-1])
+            assert is_right(case, result, arrays), config.to_json()
 
 
 def test_spaces_and_guesses_for_few_threads_stay_as_they_are(golden: Callable[[str, str], None]) -> None:

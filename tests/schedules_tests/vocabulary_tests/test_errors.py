@@ -10,9 +10,9 @@ from schedules.vocabulary import errors
 
 
 def test_every_error_is_an_autotune_error_and_stands_in_the_tree() -> None:
-    found = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)]
-    assert len(found) > 5
-    for kind in found:
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)]
+    assert len(kinds) > 5
+    for kind in kinds:
         assert issubclass(kind, errors.AutotuneError)
         assert kind.__name__ in (errors.__doc__ or "")
 

@@ -71,8 +71,8 @@ values = st.one_of(st.integers(-5, 300), st.sampled_from(["in", "out", "odd"]), 
 @given(values, values, values, st.integers(8, 64))
 def test_whatever_arrives_is_valid(tile, block, order, limit):
     here = space((1, 2, 4, 8), (4, 8), lambda columns: columns["tile"] * columns["block"] <= limit)
-    for found in transferred(here, [config(tile, block, order)], 3):
-        assert here.contains(found)
+    for arrived in transferred(here, [config(tile, block, order)], 3):
+        assert here.contains(arrived)
 
 
 def test_nothing_is_valid_so_nothing_arrives():

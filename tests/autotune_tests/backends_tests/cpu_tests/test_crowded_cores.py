@@ -69,15 +69,15 @@ Built = Callable[[str, int], Path]
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Artifacts of first guesses for any number of threads, each made once."""
-    folder, made = tmp_path_factory.mktemp("many"), {}
+    folder, by_case = tmp_path_factory.mktemp("many"), {}
 
     def build(name: str, threads: int) -> Path:
-        if (name, threads) not in made:
+        if (name, threads) not in by_case:
             target, out = replace(host_target(), threads=threads), folder / f"{name}-{threads}.tuned"
             options = autotune.Options(target=target, device=False, out=out, log=folder / "tuning.db")
             autotune.tune(cached(name), options)
-            made[name, threads] = out
-        return made[name, threads]
+            by_case[name, threads] = out
+        return by_case[name, threads]
 
     return build
 
@@ -86,12 +86,12 @@ def case(name: str) -> tuple[dict[str, np.ndarray[Any, Any]], list[np.ndarray[An
     """Inputs of a model and what ONNX Runtime makes of them."""
     reference = onnxruntime.InferenceSession(str(cached(name)), providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(1)
-    feed = {each.name: rng.uniform(-1, 1, each.shape).astype(np.float32) for each in reference.get_inputs()}
+    feed = {arg.name: rng.uniform(-1, 1, arg.shape).astype(np.float32) for arg in reference.get_inputs()}
     return feed, reference.run(None, feed)
 
 
-def is_right(found: list[Any], expected: list[Any]) -> bool:
-    return all(np.allclose(mine, theirs, rtol=1e-3, atol=1e-4) for mine, theirs in zip(found, expected, strict=True))
+def is_right(outputs: list[Any], expected: list[Any]) -> bool:
+    return all(np.allclose(mine, theirs, rtol=1e-3, atol=1e-4) for mine, theirs in zip(outputs, expected, strict=True))
 
 
 MODELS = [
@@ -147,6 +147,6 @@ def test_a_mask_with_holes_leaves_sessions_right(built: Built, tmp_path: Path) -
     artifact, file = built("tiny_cnn", 16), tmp_path / "found.npy"
     subprocess.run([sys.executable, "-c", ON_ONE_CPU, str(artifact), str(file)], check=True, timeout=PATIENCE_S)
     reference = onnxruntime.InferenceSession(str(cached("tiny_cnn")), providers=["CPUExecutionProvider"])
-    feed = {each.name: np.ones(each.shape, np.float32) for each in reference.get_inputs()}
+    feed = {arg.name: np.ones(arg.shape, np.float32) for arg in reference.get_inputs()}
     assert is_right([np.load(file)], reference.run(None, feed))
     assert len(os.sched_getaffinity(0)) == len(read_host().allowed)

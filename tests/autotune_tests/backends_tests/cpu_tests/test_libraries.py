@@ -20,7 +20,7 @@ def save(path: Path, factor: float) -> None:
 
 def first(library: tvm.runtime.Module) -> float:
     data, out = (tvm.runtime.tensor([value] * 4) for value in (1.0, 0.0))
-    data, out = (tvm.runtime.tensor(each.numpy().astype("float32")) for each in (data, out))
+    data, out = (tvm.runtime.tensor(tensor.numpy().astype("float32")) for tensor in (data, out))
     library["main"](data, out)
     return float(out.numpy()[0])
 

@@ -89,7 +89,7 @@ def test_the_virtual_machine_runs_the_same_kernels(program, kernels, tiny_built,
     link_library(ready, target(), kernels, tmp_path / "model.so")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
     x = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)
-    found = machine["main"](*map(tvm.runtime.tensor, (x, *ready.weights)))
+    outputs = machine["main"](*map(tvm.runtime.tensor, (x, *ready.weights)))
     from_steps = InferenceSession(tiny_built.artifact).run(None, {"data": x})
-    for ours, theirs in zip(found, from_steps, strict=True):
+    for ours, theirs in zip(outputs, from_steps, strict=True):
         assert np.array_equal(ours.numpy(), theirs)

@@ -28,13 +28,13 @@ def chain(*symbols, **more):
 
 def cases(*lives):
     rng = np.random.default_rng(0)
-    made = []
+    live_cases = []
     for live in lives:
         zeros = rng.uniform(1.0, 10.0, SIZE)
         other = zeros.copy()
         zeros[live:], other[live:] = 0.0, 20.0 + np.arange(SIZE - live)
-        made.append(LiveCase(live, [zeros], [other]))
-    return made
+        live_cases.append(LiveCase(live, [zeros], [other]))
+    return live_cases
 
 
 def rows_of(library, steps, *lives):
@@ -42,14 +42,14 @@ def rows_of(library, steps, *lives):
 
 
 def test_jobs_of_single_rows_are_found(library):
-    found = rows_of(library, chain("twice", "twice"))
-    assert found.calls == (CallJobs(SIZE, 1, SIZE, 1, row_bytes=8), CallJobs(SIZE, 1, SIZE, 1))
-    assert (found.symbol, found.rows) == ("batch", SIZE)
+    live = rows_of(library, chain("twice", "twice"))
+    assert live.calls == (CallJobs(SIZE, 1, SIZE, 1, row_bytes=8), CallJobs(SIZE, 1, SIZE, 1))
+    assert (live.symbol, live.rows) == ("batch", SIZE)
 
 
 def test_what_another_call_reads_is_zeroed(library):
-    found = rows_of(library, chain("twice", "mix"))
-    assert found.calls == (CallJobs(SIZE, 1, SIZE, 1, row_bytes=8), WHOLE)
+    live = rows_of(library, chain("twice", "mix"))
+    assert live.calls == (CallJobs(SIZE, 1, SIZE, 1, row_bytes=8), WHOLE)
 
 
 def test_nothing_is_left_out_of_calls_whose_rows_mix(library):

@@ -38,7 +38,7 @@ LANE_SETS = (
 @pytest.fixture
 def machine(library):
     """Makes machines and ends their threads."""
-    made = []
+    executors = []
 
     def make(flat, pieces, lanes, workspaces=None):
         sizes = {lane.threads for lane in lanes}
@@ -46,12 +46,12 @@ def machine(library):
         cpus = thread_cpus(2)
         cores = 1 + max(lane.cores[-1] for lane in lanes)
         where = [cpus[i % len(cpus)] for i in range(cores)]
-        made.append(NativeExecutor(dict.fromkeys(sizes, library), steps, (), where))
-        return made[-1]
+        executors.append(NativeExecutor(dict.fromkeys(sizes, library), steps, (), where))
+        return executors[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for executor in executors:
+        executor.close()
 
 
 def random_pieces(rng, edges, lanes):
@@ -156,9 +156,9 @@ def is_lent(library, placed):
 def test_a_share_of_a_loop_runs_once_whoever_runs_it(library, cpus):
     """Helpers sleep (after the longer pauses), are awake, or wait for the CPU that the leader is on."""
     calls = tuple(FlatCall("tally", (Use(Source("input", 0), (8,), "float64"),), (2,), "float64") for _ in range(40))
-    made = tuple(Use(Source("arena", number), (2,), "float64") for number in range(40))
+    uses = tuple(Use(Source("arena", number), (2,), "float64") for number in range(40))
     lanes = (cpu_lane(0, 3),)
-    steps = arrange({3: Flat(calls, made, {}, frozenset(), ())}, [Piece("all", tuple(range(40)), 0)], lanes)
+    steps = arrange({3: Flat(calls, uses, {}, frozenset(), ())}, [Piece("all", tuple(range(40)), 0)], lanes)
     there = thread_cpus(2)
     executor = NativeExecutor({3: library}, steps, (), [there[cpu % len(there)] for cpu in cpus])
     try:
@@ -166,7 +166,7 @@ def test_a_share_of_a_loop_runs_once_whoever_runs_it(library, cpus):
             if turn % 10 < 2:
                 time.sleep(0.001 + 0.003 * (turn % 2))
             outputs = within(PATIENCE_S, lambda: executor.run([np.zeros(8)]))
-            assert {tuple(each) for each in outputs} == {(6.0, 3.0)}, turn
+            assert {tuple(output) for output in outputs} == {(6.0, 3.0)}, turn
     finally:
         executor.close()
 
@@ -303,10 +303,10 @@ def test_an_input_of_any_alignment_is_read(machine):
 
 
 def test_outputs_may_be_inputs_and_weights(library):
-    given, held = Operand("input", 0, (8,), "float64"), Operand("weight", 0, (8,), "float64")
+    first, held = Operand("input", 0, (8,), "float64"), Operand("weight", 0, (8,), "float64")
     weight = aligned((8,), np.dtype(np.float64))
     weight[...] = 3.0
-    machine = NativeExecutor({1: library}, Steps((), (held, given), 0, (weight,)), [weight], [-1])
+    machine = NativeExecutor({1: library}, Steps((), (held, first), 0, (weight,)), [weight], [-1])
     x = np.arange(8.0)
     assert equal(machine.run([x]), [weight, x])
     machine.close()
@@ -345,12 +345,12 @@ def test_tensors_are_laid_out_as_tvm_has_them(tmp_path):
 )
 def test_jobs_of_rows_that_do_not_count_are_left_out(library, threads, inner, groups, rows, zeroed):
     size, total = 12, groups * rows
-    given, made = Operand("input", 0, (size,), "float64"), Operand("arena", 0, (size,), "float64")
+    source, result = Operand("input", 0, (size,), "float64"), Operand("arena", 0, (size,), "float64")
     jobs = CallJobs(size, inner, groups, rows, size * 8 // total if zeroed else 0)
     places = [cpu for cpu, _ in zip(thread_cpus(2) * 3, range(threads), strict=False)]
     live = LiveRows("n", total, (jobs,))
     machine = NativeExecutor(
-        {threads: library}, Steps((Step("mix", (given, made)),), (made,), 96, ()), (), places, None, live
+        {threads: library}, Steps((Step("mix", (source, result)),), (result,), 96, ()), (), places, None, live
     )
     x = np.arange(size, dtype=np.float64)
     (whole,) = machine.run([x])

@@ -30,9 +30,9 @@ def executors(tiny_built):
 
 @pytest.fixture
 def streams(executors):
-    made = executors[0].streams(executors[1:])
-    assert made is not None
-    return made
+    opened = executors[0].streams(executors[1:])
+    assert opened is not None
+    return opened
 
 
 def data(seed):
@@ -75,8 +75,8 @@ def test_every_request_of_many_threads_gets_its_own_answer(executors, streams, p
     for thread, came in clients:
         ended(thread)
         assert len(came[0]) == 160
-        for number, made in came[0]:
-            assert all(np.array_equal(a, b) for a, b in zip(made, want[number], strict=True))
+        for number, outputs in came[0]:
+            assert all(np.array_equal(a, b) for a, b in zip(outputs, want[number], strict=True))
 
 
 SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}.get(platform.machine())

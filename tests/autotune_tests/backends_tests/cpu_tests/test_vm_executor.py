@@ -33,5 +33,5 @@ def test_every_output_is_returned_in_order() -> None:
 
 
 def test_it_neither_profiles_nor_has_lanes() -> None:
-    made, x = executor(), np.zeros((2, 3), np.float32)
-    assert (made.profile([x]), made.timeline([x]), made.lanes) == ([], [], ())
+    vm, x = executor(), np.zeros((2, 3), np.float32)
+    assert (vm.profile([x]), vm.timeline([x]), vm.lanes) == ([], [], ())

@@ -52,7 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, lanes: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(files: Path, lanes: str) -> tuple[Path, Result]:
+def tuned(files: Path, lanes: str) -> tuple[Path, Result]:
     options = Options(
         out=files / "a.tuned",
         log=files / "t.db",
@@ -89,7 +89,7 @@ def has_lstm(path: Path) -> bool:
 def wrong_kernels(path: Path, arch: str) -> list[str]:
     """What is wrong with each kernel of an artifact that is not built for the device of its lane; empty if none is."""
     artifact = read_artifact(path)
-    found = [f"{kernel.name} of the CPU's library is GPU code" for kernel in machine_code(artifact.library)]
+    complaints = [f"{kernel.name} of the CPU's library is GPU code" for kernel in machine_code(artifact.library)]
     for name, folder in artifact.device_parts.items():
         part = read_artifact(folder)
         assert part.steps is not None
@@ -97,19 +97,19 @@ def wrong_kernels(path: Path, arch: str) -> list[str]:
         for symbol in {step.symbol for step in part.steps.calls}:
             own = [kernel for kernel in code if kernel.name.startswith(f"{symbol}_kernel")]
             if {kernel.arch for kernel in own} != {arch}:
-                found.append(f"{symbol} of subgraph {name} has no code for {arch}")
-    return found
+                complaints.append(f"{symbol} of subgraph {name} has no code for {arch}")
+    return complaints
 
 
-def test_every_kernel_is_built_for_its_lane(made, lanes):
-    path, _ = made
+def test_every_kernel_is_built_for_its_lane(tuned, lanes):
+    path, _ = tuned
     used = {placed.name: placed.lane for placed in read_artifact(path).plan.lanes.subgraphs}
     assert set(used.values()) >= LANES[lanes]
     assert wrong_kernels(path, ARCH) == []
 
 
-def test_kernels_of_the_wrong_device_are_told(made, tmp_path):
-    path = Path(shutil.copytree(made[0], tmp_path / "b.tuned"))
+def test_kernels_of_the_wrong_device_are_told(tuned, tmp_path):
+    path = Path(shutil.copytree(tuned[0], tmp_path / "b.tuned"))
     assert "has no code for sm_80" in wrong_kernels(path, "sm_80")[0]
     artifact = read_artifact(path)
     part = next(iter(artifact.device_parts.values()))
@@ -119,8 +119,8 @@ def test_kernels_of_the_wrong_device_are_told(made, tmp_path):
         assert any("of the CPU's library is GPU code" in line for line in wrong_kernels(path, ARCH))
 
 
-def test_a_recurrence_has_kernels_for_both_and_stays_where_it_is_faster(made):
-    path, _ = made
+def test_a_recurrence_has_kernels_for_both_and_stays_where_it_is_faster(tuned):
+    path, _ = tuned
     lanes = {placed.name: placed.lane for placed in read_artifact(path).plan.lanes.subgraphs}
     files = [file for file in path.parent.glob("*.onnx") if file.stem != "model"]
     (recurrent,) = (file.stem for file in files if has_lstm(file))
@@ -135,8 +135,8 @@ def test_the_gpu_alone_runs_a_model_with_a_recurrence(tmp_path):
     assert "cuda_recurrent" in {choice.config.space.split("/")[0] for choice in artifact.plan.choices}
 
 
-def test_what_was_never_run_is_said(made):
-    path, result = made
+def test_what_was_never_run_is_said(tuned):
+    path, result = tuned
     assert result.verified is None
     assert result.reason == NOT_RUN
     assert read_artifact(path).provenance["unverified"] == NOT_RUN
@@ -145,9 +145,9 @@ def test_what_was_never_run_is_said(made):
     assert report.predicted_s > 0
 
 
-def test_without_the_device_it_cannot_be_run(made):
+def test_without_the_device_it_cannot_be_run(tuned):
     with pytest.raises(ArtifactError, match="this machine has none"):
-        runtime.InferenceSession(made[0])
+        runtime.InferenceSession(tuned[0])
 
 
 class Emulated(SoftwareDevice):
@@ -170,8 +170,8 @@ class EmulatedProgram:
 
     def run(self, inputs: Any, outputs: Any) -> None:
         names = [spec.name for spec in self._program.inputs]
-        made = run(self._program, dict(zip(names, (np.array(array) for array in inputs), strict=True)))
-        for place, array in zip(outputs, made, strict=True):
+        outputs_there = run(self._program, dict(zip(names, (np.array(array) for array in inputs), strict=True)))
+        for place, array in zip(outputs, outputs_there, strict=True):
             place[...] = array.reshape(place.shape)
 
     def close(self) -> None:
@@ -179,9 +179,9 @@ class EmulatedProgram:
 
 
 @pytest.mark.slow
-def test_together_they_compute_the_model(made, files, monkeypatch):
+def test_together_they_compute_the_model(tuned, files, monkeypatch):
     """The CPU's kernels run, the GPU's run from their source on the CPU, and the driver hands over between them."""
     monkeypatch.setattr(Emulated, "files", files)
     monkeypatch.setattr(CudaBackend, "device", lambda _backend, lane, room: Emulated(lane.device, room))
-    verdict = compare_session(runtime.InferenceSession(made[0]), Reference(load_model(cached(MODEL), {})))
+    verdict = compare_session(runtime.InferenceSession(tuned[0]), Reference(load_model(cached(MODEL), {})))
     assert verdict.passed, verdict

@@ -36,12 +36,12 @@ def test_kernels_that_were_compiled_apart_are_one_library(tmp_path):
         for case in PRODUCTS[:4]
     ]
     chosen = build_kernels(wanted, target, library)
-    assert list(chosen) == [each.symbol for each in wanted]
-    for symbol, each in chosen.items():  # threads keep apart what they compile
-        assert {kernel.name.startswith(f"{symbol}_kernel") for kernel in each.kernels} == {True}
+    assert list(chosen) == [kernel.symbol for kernel in wanted]
+    for symbol, choice in chosen.items():  # threads keep apart what they compile
+        assert {kernel.name.startswith(f"{symbol}_kernel") for kernel in choice.kernels} == {True}
     text = library.read_bytes()
-    assert all(f"__tvm_ffi_{each.symbol}".encode() in text for each in wanted)
-    assert all(f"{each.symbol}_kernel".encode() in text for each in wanted)
+    assert all(f"__tvm_ffi_{kernel.symbol}".encode() in text for kernel in wanted)
+    assert all(f"{kernel.symbol}_kernel".encode() in text for kernel in wanted)
 
 
 def test_a_kernel_without_a_config_is_an_error(tmp_path):

@@ -85,7 +85,9 @@ def test_access_to_another_device_s_memory_is_allowed_by_the_one_that_copies(mon
     one, other = devices(monkeypatch, bindings)
     for _ in range(2):
         other.pull(one, 0, 0, 16)
-    assert [each for name, each in bindings.calls if name == "cuCtxEnablePeerAccess"] == [("context 1", "context 0")]
+    assert [arguments for name, arguments in bindings.calls if name == "cuCtxEnablePeerAccess"] == [
+        ("context 1", "context 0")
+    ]
 
 
 def test_access_that_fails_is_told(monkeypatch):

@@ -67,9 +67,9 @@ def test_lanes_are_refused(tmp_path, capsys):
 
 
 def test_a_model_of_bfloat16_multiplies_on_tensor_cores(tmp_path):
-    found = row("islands", "sm_90", tmp_path)
-    assert found.passed, str(found)
-    assert found.tensor >= 0.3
+    inspected = row("islands", "sm_90", tmp_path)
+    assert inspected.passed, str(inspected)
+    assert inspected.tensor >= 0.3
 
 
 def test_wrong_rows_do_not_pass():
@@ -89,5 +89,5 @@ def test_wrong_rows_do_not_pass():
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name, arch, tmp_path):
-    found = row(name, arch, tmp_path)
-    assert found.passed, str(found)
+    inspected = row(name, arch, tmp_path)
+    assert inspected.passed, str(inspected)

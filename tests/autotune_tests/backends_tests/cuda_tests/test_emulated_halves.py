@@ -36,8 +36,8 @@ def check(model: onnx.ModelProto) -> Program:
     program = import_program(simplified(model, TARGET), TARGET)
     feed, reference = random_inputs(program.inputs, 0), Reference(model)
     name, expected = reference.outputs(feed)
-    found = compare(name, run(program, feed), expected, lambda: reference.allowance(feed))
-    assert found.passed, found
+    verdict = compare(name, run(program, feed), expected, lambda: reference.allowance(feed))
+    assert verdict.passed, verdict
     return program
 
 
@@ -74,13 +74,13 @@ def test_products_of_fp32_between_casts_stay_so(tmp_path: Path) -> None:
 def test_large_weights_stay_in_their_file(tmp_path: Path) -> None:
     """NumPy hands no bfloat16 to TVM: it is mapped as words."""
     model = in_halves(transformer.mlp(layers=2, width=256))
-    given = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer if len(tensor.dims) == 2]
+    originals = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer if len(tensor.dims) == 2]
     path = tmp_path / "model.onnx"
     onnx.save(model, path, save_as_external_data=True, size_threshold=0)
     program = import_program(simplified(load_model(path, {}, apart=True), TARGET), TARGET)
-    made = [w for w in program.weights if w.ndim == 2]
-    assert len(made) == len(given) == 2
-    for ours, theirs in zip(made, given, strict=True):
+    packed = [w for w in program.weights if w.ndim == 2]
+    assert len(packed) == len(originals) == 2
+    for ours, theirs in zip(packed, originals, strict=True):
         assert sorted(ours.reshape(-1)) == sorted(theirs.view(np.uint16).reshape(-1))
 
 

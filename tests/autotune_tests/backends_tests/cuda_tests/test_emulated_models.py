@@ -153,8 +153,8 @@ def check_quantised(path: Path) -> None:
     assert "cuda_tensor" in {task.template for task in products}
     feed, reference = random_inputs(program.inputs, 0), Reference(model)
     name, expected = reference.outputs(feed)
-    found = compare(name, run(program, feed), expected, lambda: reference.allowance(feed))
-    assert found.passed, found
+    verdict = compare(name, run(program, feed), expected, lambda: reference.allowance(feed))
+    assert verdict.passed, verdict
 
 
 def test_a_quantised_model_multiplies_bytes(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, capsys):
 def test_a_step_is_stopped_and_what_it_printed_is_kept(tmp_path):
     slow = step("slow", "import time; print('begun', flush=True); time.sleep(60)", 2.0)
     assert run_steps(tmp_path, 60, (slow,)) == 1
-    found = result(tmp_path, slow)
-    assert "begun" in found["output"]
-    assert "stopped after 2 s" in found["output"]
+    outcome = result(tmp_path, slow)
+    assert "begun" in outcome["output"]
+    assert "stopped after 2 s" in outcome["output"]
 
 
 def test_no_step_is_begun_without_time(tmp_path, capsys):
@@ -41,7 +41,7 @@ def test_no_step_is_begun_without_time(tmp_path, capsys):
 
 
 def test_the_steps_take_fifteen_minutes_at_most():
-    assert sum(each.seconds for each in STEPS) <= 15 * 60
-    assert len({each.name for each in STEPS}) == len(STEPS)
-    assert {each.arguments[-1] for each in STEPS if each.name.startswith("space-")} == set(SPACES)
+    assert sum(gpu_step.seconds for gpu_step in STEPS) <= 15 * 60
+    assert len({gpu_step.name for gpu_step in STEPS}) == len(STEPS)
+    assert {gpu_step.arguments[-1] for gpu_step in STEPS if gpu_step.name.startswith("space-")} == set(SPACES)
     assert set(WAYS) == {"gpu", "cpu", "placed"}

@@ -51,6 +51,6 @@ def test_kernels_of_short_floats_take_words() -> None:
     output = copied(np.zeros(16, np.uint16), "bfloat16", tvm.cpu(0))
     with pytest.raises(TypeError, match="expected bfloat16"):
         kernel(plain, output)
-    for given in (copied(words, "bfloat16", tvm.cpu(0)), plain._create_view((16,), "bfloat16")):
-        kernel(given, output)
+    for argument in (copied(words, "bfloat16", tvm.cpu(0)), plain._create_view((16,), "bfloat16")):
+        kernel(argument, output)
         assert output.numpy().astype(np.float32).tolist() == [2.0 * number for number in range(16)]

@@ -29,7 +29,7 @@ class Numbered(FakeBindings):
 
 def replayed(operations, rng):
     """Carry out what is on the streams in a random order that their waits allow; what each kernel finds in memory."""
-    queues, memory, found, recorded = {}, {}, [], set()
+    queues, memory, contents, recorded = {}, {}, [], set()
     for position, (name, arguments) in enumerate(operations):
         stream = arguments[0] if name == "cuStreamWaitEvent" else arguments[-1]
         queues.setdefault(stream, []).append((position, name, arguments))
@@ -51,8 +51,8 @@ def replayed(operations, rng):
         elif name == "cuMemcpyHtoDAsync":
             memory[arguments[0]] = arguments[1]
         elif name == "kernel":
-            found.append({target: memory.get(target) for target in arguments[0]})
-    return found
+            contents.append({target: memory.get(target) for target in arguments[0]})
+    return contents
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -66,7 +66,7 @@ def test_every_kernel_reads_its_own_weights_in_any_order_of_the_streams(seed):
             places = [10_000 * (readers % 2) + place for place in range(rng.integers(1, 3))]
             fetches = tuple(Fetch(100 * number + place, place, 8) for place in places)
             readers += 1
-        expected.append({each.target: each.source for each in fetches})
+        expected.append({fetch.target: fetch.source for fetch in fetches})
         targets = tuple(expected[-1])
         calls.append(StreamedCall(lambda t=targets: bindings.calls.append(("kernel", (t, PROGRAM))), fetches))
     stream = WeightStream(Driver(bindings), PROGRAM, calls)

@@ -43,11 +43,11 @@ def speeds(monkeypatch):
     """Speeds of the simulated devices by name, which tests fill in."""
     stand_in(monkeypatch)
     monkeypatch.setattr(device_profiles, "LARGE", 1 << 16)
-    found = {}
+    by_device = {}
     monkeypatch.setattr(
-        CpuBackend, "device", lambda _backend, lane, room: SoftwareDevice(lane.device, room, found.get(lane.device))
+        CpuBackend, "device", lambda _backend, lane, room: SoftwareDevice(lane.device, room, by_device.get(lane.device))
     )
-    return found
+    return by_device
 
 
 @pytest.mark.parametrize(("peer", "ways"), [(FAST, 2), (SLOW, 0), (None, 0)])
@@ -66,18 +66,18 @@ def test_a_way_that_only_one_of_two_devices_has_is_not_taken(speeds):
 
 def test_each_device_has_links_and_memory_of_its_own(speeds):
     speeds |= {"sim:0": Speeds(memory_bytes=10**6), "sim:1": Speeds(upload=SLOW, memory_bytes=2 * 10**6)}
-    found = measured("cpu,sim:0,sim:1=1MB,sim:2=5GB")
-    assert [found.capacity(lane).bytes for lane in (1, 2, 3)] == [10**6, 10**6, 4 << 30]
-    assert found.links["", "sim:1"].latency_s > SLOW.latency_s > 10 * found.links["", "sim:0"].latency_s
+    costs = measured("cpu,sim:0,sim:1=1MB,sim:2=5GB")
+    assert [costs.capacity(lane).bytes for lane in (1, 2, 3)] == [10**6, 10**6, 4 << 30]
+    assert costs.links["", "sim:1"].latency_s > SLOW.latency_s > 10 * costs.links["", "sim:0"].latency_s
 
 
 def test_without_devices_links_are_guesses_and_memory_is_what_was_said(speeds):
-    found = measured("cpu,sim:0,sim:1=1MB", device=False)
-    assert len(found.links) == 4
-    assert len(set(found.links.values())) == 1
-    assert [found.capacity(lane).bytes for lane in (1, 2)] == [0, 10**6]
+    costs = measured("cpu,sim:0,sim:1=1MB", device=False)
+    assert len(costs.links) == 4
+    assert len(set(costs.links.values())) == 1
+    assert [costs.capacity(lane).bytes for lane in (1, 2)] == [0, 10**6]
 
 
 def test_lanes_that_differ_in_nothing_are_alike(speeds):
-    found = measured("cpu:2x1,sim:0,sim:1,sim:2=1MB")
-    assert [found.like(lane) for lane in range(5)] == [0, 0, 2, 2, 4]
+    costs = measured("cpu:2x1,sim:0,sim:1,sim:2=1MB")
+    assert [costs.like(lane) for lane in range(5)] == [0, 0, 2, 2, 4]

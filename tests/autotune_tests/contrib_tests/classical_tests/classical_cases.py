@@ -52,12 +52,14 @@ def grown(
 def tree_attributes(forest: list[list[dict[str, Any]]], what: str, ids: tuple[int, ...], sign: float) -> dict[str, Any]:
     """Attributes of a TreeEnsembleRegressor (``what`` = target) or -Classifier (class)."""
     rng = np.random.default_rng(0)
-    nodes = [(tree, number, node) for tree, each in enumerate(forest) for number, node in enumerate(each)]
+    nodes = [(tree, number, node) for tree, members in enumerate(forest) for number, node in enumerate(members)]
     leaves = [(tree, number, i) for tree, number, node in nodes if node["mode"] == "LEAF" for i in ids]
     weights = rng.random(len(leaves)) + min(sign, 0) / 2
     columns = {"featureids": "feature", "truenodeids": "true", "falsenodeids": "false"}
-    found: dict[str, Any] = {f"nodes_{name}": [node.get(key, 0) for *_, node in nodes] for name, key in columns.items()}
-    return found | {
+    attributes: dict[str, Any] = {
+        f"nodes_{name}": [node.get(key, 0) for *_, node in nodes] for name, key in columns.items()
+    }
+    return attributes | {
         "nodes_treeids": [tree for tree, *_ in nodes],
         "nodes_nodeids": [number for _, number, _ in nodes],
         "nodes_modes": [node["mode"] for *_, node in nodes],

@@ -41,9 +41,9 @@ CASES = [
 
 def n_grams(x, **attributes):
     """Counts of three words, two pairs and a triple."""
-    given = {"min_gram_length": 1, "max_gram_length": 3, "max_skip_count": 1, "ngram_indexes": [5, 0, 1, 3, 2, 4]}
+    defaults = {"min_gram_length": 1, "max_gram_length": 3, "max_skip_count": 1, "ngram_indexes": [5, 0, 1, 3, 2, 4]}
     pool = {"ngram_counts": [0, 3, 7], "pool_int64s": [1, 2, 3, 1, 2, 2, 2, 1, 2, 3]}
-    return Case("TfIdfVectorizer", (x,), (), {**given, **pool, **attributes}, domain="", label=attributes["mode"])
+    return Case("TfIdfVectorizer", (x,), (), {**defaults, **pool, **attributes}, domain="", label=attributes["mode"])
 
 
 WORDS = np.random.default_rng(0).integers(1, 4, (3, 9))

@@ -15,13 +15,13 @@ COMPARED = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.n
 
 def forest(rng, trees):
     """Tables of full trees of ``DEPTH`` steps, node after node by level; a quarter of the nodes are leaves early."""
-    each = 2 ** (DEPTH + 1) - 1
-    inner = each // 2
-    own = np.arange(each)
-    leaf = (own >= inner) | (rng.random((trees, each)) < 0.25)
+    nodes = 2 ** (DEPTH + 1) - 1
+    inner = nodes // 2
+    own = np.arange(nodes)
+    leaf = (own >= inner) | (rng.random((trees, nodes)) < 0.25)
     leaf[:, 0] = False
-    start = each * np.arange(trees)[:, None]
-    count = trees * each
+    start = nodes * np.arange(trees)[:, None]
+    count = trees * nodes
     tables = {
         "feature": rng.integers(0, FEATURES, count),
         "threshold": rng.integers(-2, 3, count).astype(np.float32),
@@ -32,7 +32,7 @@ def forest(rng, trees):
         "missing": rng.random(count) < 0.5,
         "members": np.where(rng.random((count, 2)) < 0.5, np.nan, rng.integers(-2, 3, (count, 2))).astype(np.float32),
     }
-    return {name: each.astype(np.int32) if each.dtype == np.int64 else each for name, each in tables.items()}
+    return {name: table.astype(np.int32) if table.dtype == np.int64 else table for name, table in tables.items()}
 
 
 def walked(x, tables, kinds, with_nan):
@@ -59,14 +59,14 @@ def test_any_config_reaches_the_leaves(kinds, with_nan):
     x = rng.integers(-2, 3, (rows, FEATURES)).astype(np.float32)
     x[rng.random(x.shape) < 0.2] = np.nan
     fields = [tables[name] for name in ("feature", "true", "false", "modes", "missing")]
-    given = {"nodes": np.stack([each.astype(np.int32) for each in fields])}
-    given |= {name: tables[name] for name in TABLES if name != "nodes"}
-    shapes = {name: given[name].shape for name in TABLES}
+    by_name = {"nodes": np.stack([field.astype(np.int32) for field in fields])}
+    by_name |= {name: tables[name] for name in TABLES if name != "nodes"}
+    shapes = {name: by_name[name].shape for name in TABLES}
     func = normalise(walk(x.shape, shapes, "float32", DEPTH, kinds, with_nan))
-    found = claim(func, TARGET)
-    assert found.space.name == "generic"
+    claimed = claim(func, TARGET)
+    assert claimed.space.name == "generic"
     expected = walked(x, tables, kinds, with_nan)
     assert len(np.unique(expected)) > 5 * trees
-    arrays = [x, *(given[name] for name in TABLES)]
-    for config in (BASELINE, *found.space.sample(4, rng)):
+    arrays = [x, *(by_name[name] for name in TABLES)]
+    for config in (BASELINE, *claimed.space.sample(4, rng)):
         assert np.array_equal(run(func, config, TARGET, arrays), expected), config.to_json()

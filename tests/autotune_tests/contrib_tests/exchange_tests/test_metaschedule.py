@@ -67,16 +67,16 @@ def script_of(func, config):
 def test_plain_tvm_builds_the_same_kernels(program, exported):
     log, folder = exported
     run = [sys.executable, str(PLAIN_TVM), str(folder)]
-    found = json.loads(subprocess.run(run, check=True, capture_output=True, text=True, cwd="/").stdout)
+    kernels = json.loads(subprocess.run(run, check=True, capture_output=True, text=True, cwd="/").stdout)
     ours = [
         script_of(load_program(log.workload(record.key.task)), record.config)
         for key in log.counts()
         for record in log.fastest(key, 9)
     ]
-    assert sorted(kernel["script"] for kernel in found) == sorted(ours)
-    assert all(kernel["difference"] <= 1e-4 * kernel["scale"] for kernel in found)
+    assert sorted(kernel["script"] for kernel in kernels) == sorted(ours)
+    assert all(kernel["difference"] <= 1e-4 * kernel["scale"] for kernel in kernels)
     fastest = {script_of(load_program(log.workload(key.task)), log.best(key).config) for key in log.counts()}
-    assert fastest <= {kernel["script"] for kernel in found if kernel["best"]}  # two configs may give one program
+    assert fastest <= {kernel["script"] for kernel in kernels if kernel["best"]}  # two configs may give one program
 
 
 def test_what_was_exported_comes_back_as_traces(program, exported):

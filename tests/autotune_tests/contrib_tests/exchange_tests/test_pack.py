@@ -109,7 +109,7 @@ def test_a_job_without_a_device_says_so(tmp_path):
 
 def tuned_there(model: Path, log: Path) -> dict[str, Config]:
     """What a search leaves in its log, with the stand-in's clock for the device's; task → its fastest config."""
-    driver, fastest, found = Driver(FakeBindings()), {}, []
+    driver, fastest, records = Driver(FakeBindings()), {}, []
     target = Target.cuda(driver.arch, driver.attribute("MULTIPROCESSOR_COUNT"))
     _, program = import_model(model, {}, target)
     for task in program.tasks:
@@ -120,10 +120,10 @@ def tuned_there(model: Path, log: Path) -> dict[str, Config]:
             with driver.timed(driver.stream(), seconds):
                 pass
             measured = Measurement((seconds[0] * (3 - rank),))
-            found.append(TuningRecord(record_key(task, space, target), config, measured, host="there"))
+            records.append(TuningRecord(record_key(task, space, target), config, measured, host="there"))
         fastest[task.key] = configs[-1]
     store = open_log(log)
-    store.append(found)
+    store.append(records)
     store.close()
     return fastest
 

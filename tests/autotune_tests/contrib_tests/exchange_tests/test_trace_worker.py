@@ -28,9 +28,9 @@ def test_what_is_written_is_read_again(handler):
     program = candidate("right").program
     task = task_key(load_program(program))
     written = request(handler, write=[task, program, BASELINE.to_json(), host_target().to_json(), 2e-3])
-    found = request(handler, read=json.loads(json.dumps([written["workload"], written["record"]])))
-    assert (found["tvm"], found["space"], found["run_secs"]) == (tvm.__version__, SPACE, [2e-3])
-    assert found["task"] == task
+    entry = request(handler, read=json.loads(json.dumps([written["workload"], written["record"]])))
+    assert (entry["tvm"], entry["space"], entry["run_secs"]) == (tvm.__version__, SPACE, [2e-3])
+    assert entry["task"] == task
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,6 @@ from tests.autotune_tests.contrib_tests.replay_tests.made_up import trace
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    found = tmp_path / "toy.npz"
-    save_traces(found, TraceFile("toy", "a machine", (trace("a"), trace("b", 3e-4, 1))))
-    return found
+    file = tmp_path / "toy.npz"
+    save_traces(file, TraceFile("toy", "a machine", (trace("a"), trace("b", 3e-4, 1))))
+    return file

@@ -44,11 +44,11 @@ def test_models_one_by_one_have_equal_shares_of_the_time() -> None:
 
 
 def test_moments_count_slots_and_seconds() -> None:
-    found = Trajectories([trace("a"), trace("b", 3e-4, 1)], 0, SearchRules(trials=16))
-    every = list(moments(found, RoundRobin()))
+    trajectories = Trajectories([trace("a"), trace("b", 3e-4, 1)], 0, SearchRules(trials=16))
+    every = list(moments(trajectories, RoundRobin()))
     assert [moment.slots for moment in every] == [(0, 0), (1, 0), (1, 1), (2, 1), (2, 2)]
-    assert every[-1].now_s == pytest.approx(total_s(found))
-    assert every[-1].latency_s == pytest.approx(final_latency(found))
+    assert every[-1].now_s == pytest.approx(total_s(trajectories))
+    assert every[-1].latency_s == pytest.approx(final_latency(trajectories))
 
 
 @pytest.mark.parametrize("allocator", ["round-robin", "share-per-second", "sequential"])

@@ -20,17 +20,17 @@ T = TypeVar("T")
 def test_outcomes_lie_by_name_and_place_one_for_each_seed(path: Path) -> None:
     board = Replay([path], ReplayRules(seeds=3, trials=8, processes=1))
     assert [board.label(place) for place in board.tasks()] == ["toy/0", "toy/1"]
-    found = board.outcomes("searcher", board.tasks(), ["random"])
-    assert {place: len(outcomes) for place, outcomes in found["random"].items()} == {(0, 0): 3, (0, 1): 3}
+    by_name = board.outcomes("searcher", board.tasks(), ["random"])
+    assert {place: len(outcomes) for place, outcomes in by_name["random"].items()} == {(0, 0): 3, (0, 1): 3}
 
 
 @pytest.mark.endurance
 def test_two_processes_find_what_one_finds(path: Path) -> None:
-    found = [
+    by_processes = [
         Replay([path], ReplayRules(seeds=2, trials=8, processes=processes)).outcomes("evaluator", [(0, 0)], ["time"])
         for processes in (1, 2)
     ]
-    assert found[0] == found[1]
+    assert by_processes[0] == by_processes[1]
 
 
 def test_processes_end_with_a_command_that_is_killed() -> None:
@@ -45,7 +45,7 @@ def test_processes_end_with_a_command_that_is_killed() -> None:
 
 def workers_of(parent: int | None) -> set[int]:
     """Processes that were spawned, by ``parent`` or by anyone."""
-    found = set()
+    workers = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             above = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
@@ -53,14 +53,14 @@ def workers_of(parent: int | None) -> set[int]:
         except OSError:  # it has ended
             continue
         if spawned and parent in (None, above):
-            found.add(int(folder.name))
-    return found
+            workers.add(int(folder.name))
+    return workers
 
 
-def wait_for(found: Callable[[], T]) -> T:
-    """What ``found`` gives once it is true; an error after a minute."""
+def wait_for(condition: Callable[[], T]) -> T:
+    """What ``condition`` gives once it is true; an error after a minute."""
     end = time.monotonic() + 60.0
-    while not (result := found()):
+    while not (result := condition()):
         assert time.monotonic() < end
         time.sleep(0.05)
     return result

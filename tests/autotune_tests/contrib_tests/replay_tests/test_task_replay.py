@@ -16,31 +16,31 @@ from tuning_logs.measurement import Measurement
 
 
 def test_calibration_takes_a_config_that_was_slow_from_its_only_pass() -> None:
-    found = trace()
-    runs = found.runs_s.copy()
+    recorded = trace()
+    runs = recorded.runs_s.copy()
     runs[::2, 1:] = np.nan
-    outcome = calibrate(replace(found, runs_s=runs), "gaussian-process", 0, 8)
+    outcome = calibrate(replace(recorded, runs_s=runs), "gaussian-process", 0, 8)
     assert outcome is not None
     assert np.isfinite(outcome.quality.error)
-    assert calibrate(found, "forest", 0, len(found.true_s)) is None
+    assert calibrate(recorded, "forest", 0, len(recorded.true_s)) is None
 
 
 def test_a_search_ends_when_a_config_is_near_the_best_by_every_factor() -> None:
-    found = trace()
-    everything = search(found, 0, SearchRules(searcher="random"), [1e9])
+    recorded = trace()
+    everything = search(recorded, 0, SearchRules(searcher="random"), [1e9])
     assert (everything.trials, everything.reached) == ((1,), (True,))
-    nothing = search(found, 0, SearchRules(12, searcher="random"), [1e9, 0.5])
+    nothing = search(recorded, 0, SearchRules(12, searcher="random"), [1e9, 0.5])
     assert (nothing.trials, nothing.reached, nothing.asked) == ((1, 18), (True, False), 12)
     assert nothing.tuning_s[0] == everything.tuning_s[0] < nothing.tuning_s[1]
 
 
-@pytest.mark.parametrize("given", [(), (3, 11, 20, 7)])
+@pytest.mark.parametrize("places", [(), (3, 11, 20, 7)])
 @pytest.mark.parametrize("searcher", SEARCHERS)
 def test_every_rival_begins_with_the_same_guesses_and_knows_no_others(
-    searcher: str, given: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    searcher: str, places: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, asked, spaces = trace(), [], []
-    guesses = [found.space.config(found.space.rows[place]) for place in given]
+    recorded, asked, spaces = trace(), [], []
+    guesses = [recorded.space.config(recorded.space.rows[place]) for place in places]
     measure = ReplayBench.measure
 
     def noted(bench: ReplayBench, config: Config) -> Measurement:
@@ -53,7 +53,7 @@ def test_every_rival_begins_with_the_same_guesses_and_knows_no_others(
 
     monkeypatch.setattr(ReplayBench, "measure", noted)
     monkeypatch.setattr(task_replay, "make_searcher", made)
-    search(found, 0, SearchRules(16, searcher=searcher), [0.5], guesses=guesses)
+    search(recorded, 0, SearchRules(16, searcher=searcher), [0.5], guesses=guesses)
     assert asked[: len(guesses)] == guesses
     assert len(asked) == len(set(asked)) == 16
     assert not spaces[0].initial

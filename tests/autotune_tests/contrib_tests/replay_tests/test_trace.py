@@ -43,21 +43,21 @@ def test_a_recorded_space_offers_only_what_was_recorded() -> None:
 
 
 def test_the_true_latency_knows_the_machines_speed() -> None:
-    found = trace()
-    usual = 1e-4 * (1 + 0.3 * abs(found.space.rows[0, 0] - 3) + 0.2 * found.space.rows[0, 1])
-    assert found.true_s[0] == pytest.approx(usual, rel=0.15)
+    recorded = trace()
+    usual = 1e-4 * (1 + 0.3 * abs(recorded.space.rows[0, 0] - 3) + 0.2 * recorded.space.rows[0, 1])
+    assert recorded.true_s[0] == pytest.approx(usual, rel=0.15)
     drifting = np.array([[[1.0, 1.0], [1.1, 1.1]]])
     assert corrected(2e-3 * drifting, drifting)[0] == pytest.approx(2e-3)
 
 
 def test_runs_beside_others_are_freed_of_what_all_of_them_met() -> None:
-    found = trace()
+    recorded = trace()
     rng = np.random.default_rng(3)
-    slow = np.where(np.arange(len(found.true_s)) % 2, 1.0, 1.3)  # two batches, one while the clock was low
+    slow = np.where(np.arange(len(recorded.true_s)) % 2, 1.0, 1.3)  # two batches, one while the clock was low
     alone = 1 + 0.3 * rng.random((2, 3, 8))  # controls with troubles of their own
     controls = alone[np.arange(len(slow)) % 2]
-    disturbed = replace(found, runs_s=found.true_s[:, None, None] * slow[:, None, None] * np.ones((1, 3, 8)))
+    disturbed = replace(recorded, runs_s=recorded.true_s[:, None, None] * slow[:, None, None] * np.ones((1, 3, 8)))
     disturbed = replace(disturbed, controls=controls)
     for index in (0, 3, 7):
         runs = disturbed.levelled(index, 0)
-        assert runs == pytest.approx(found.true_s[index] * np.ones(24), rel=1e-6)
+        assert runs == pytest.approx(recorded.true_s[index] * np.ones(24), rel=1e-6)

@@ -11,10 +11,10 @@ from tests.autotune_tests.contrib_tests.replay_tests.made_up import trace
 
 
 def test_slots_follow_the_pace_and_end_when_everything_was_tried() -> None:
-    found = Trajectories([trace("a"), trace("b", 3e-4, 1)], 0, SearchRules(pace=(2, 3)))
-    assert [found.state(0, slots).trials for slots in range(4)] == [0, 2, 5, 13]
-    found.finish()
-    for task in found.tasks:
+    trajectories = Trajectories([trace("a"), trace("b", 3e-4, 1)], 0, SearchRules(pace=(2, 3)))
+    assert [trajectories.state(0, slots).trials for slots in range(4)] == [0, 2, 5, 13]
+    trajectories.finish()
+    for task in trajectories.tasks:
         assert task.states[-1].exhausted
         assert task.states[-1].trials == len(task.trace.true_s)
         assert len(task.states) == len(task.true_s) == len(task.spent_s)
@@ -24,9 +24,9 @@ def test_slots_follow_the_pace_and_end_when_everything_was_tried() -> None:
 
 def test_the_shipped_latency_is_the_true_one_of_what_looks_best() -> None:
     one = trace()
-    found = Trajectories([one], 0, SearchRules())
-    found.state(0, 1)
-    task = found.tasks[0]
+    trajectories = Trajectories([one], 0, SearchRules())
+    trajectories.state(0, 1)
+    task = trajectories.tasks[0]
     assert task.true_s[0] == one.untuned_s
     best = min((m.latency_s, config) for config, m in task.results if m.ok)[1]
     assert task.true_s[1] == one.true_s[one.space.index(best)]
@@ -37,9 +37,9 @@ def test_siblings_are_run_as_far_as_a_task_needs_them(monkeypatch: pytest.Monkey
     pair = [trace("a"), trace("b", 3e-4, 1)]
     other = replace(pair[1], task=replace(pair[1].task, template="another"))
     for traces, slots in ((pair, 3), ([pair[0], other], 1)):
-        found = Trajectories(traces, 0, SearchRules(batch=4))
-        found.state(0, 3)
-        assert len(found.tasks[1].states) == slots
+        trajectories = Trajectories(traces, 0, SearchRules(batch=4))
+        trajectories.state(0, 3)
+        assert len(trajectories.tasks[1].states) == slots
 
 
 def test_a_part_has_the_searches_of_the_whole() -> None:

@@ -45,8 +45,8 @@ def test_steps_come_before_and_after_the_kernels(tmp_path):
     before, after = set_strings_apart(model)
     assert [step.kind for step in before] == [step.kind for step in after] == ["LabelEncoder"]
     assert [node.op_type for node in model.graph.node] == ["MatMul", "ArgMax"]
-    assert [each.name for each in model.graph.input] == ["codes"]
-    assert sorted(each.name for each in model.graph.output) == ["best", "scores"]
+    assert [info.name for info in model.graph.input] == ["codes"]
+    assert sorted(info.name for info in model.graph.output) == ["best", "scores"]
 
 
 def test_an_operator_without_a_step_is_refused_by_name(tmp_path):

@@ -21,10 +21,10 @@ def test_strings_are_compared_joined_and_matched():
 
 
 def test_what_is_left_without_stop_words_is_one_string_at_least():
-    made = run("StringNormalizer", strings("A", "b"), stopwords=["a"], case_change_action="UPPER")
-    assert made[0].tolist() == ["B"]
-    made = run("StringNormalizer", strings("A", "b"), stopwords=["a", "b"], is_case_sensitive=0)
-    assert made[0].tolist() == [""]
+    left = run("StringNormalizer", strings("A", "b"), stopwords=["a"], case_change_action="UPPER")
+    assert left[0].tolist() == ["B"]
+    left = run("StringNormalizer", strings("A", "b"), stopwords=["a", "b"], is_case_sensitive=0)
+    assert left[0].tolist() == [""]
     assert run("StringNormalizer", strings("A"), stopwords=["a"], is_case_sensitive=1)[0].tolist() == ["A"]
 
 

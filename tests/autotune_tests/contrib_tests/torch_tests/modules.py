@@ -59,14 +59,14 @@ class Nested(nn.Module):
         self.layer = nn.Linear(8, 8)
 
     def forward(self, batch: dict[str, Any], more: list[torch.Tensor]) -> dict[str, Any]:
-        made = self.layer(batch["x"]) + more[0]
+        result = self.layer(batch["x"]) + more[0]
         return {
-            "made": made,
-            "again": made,
+            "made": result,
+            "again": result,
             "view": batch["x"].view(-1),
             "same": more[0],
             "size": batch["x"].shape[0],
-            "best": (made.argmax(-1), more[1] + 1),
+            "best": (result.argmax(-1), more[1] + 1),
         }
 
 
@@ -78,8 +78,8 @@ class Tensors(nn.Module):
         self.layer = nn.Linear(8, 8)
 
     def forward(self, batch: dict[str, Any], more: list[torch.Tensor], scale: float = 2.0) -> dict[str, Any]:
-        made = self.layer(batch["x"]) * scale
-        return {"made": made, "both": (made + more[0], more[1] + 1)}
+        result = self.layer(batch["x"]) * scale
+        return {"made": result, "both": (result + more[0], more[1] + 1)}
 
 
 class Counting(nn.Module):

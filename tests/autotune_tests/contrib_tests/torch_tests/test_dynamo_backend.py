@@ -24,22 +24,22 @@ from tests.autotune_tests.contrib_tests.torch_tests import modules  # noqa: E402
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[TunedGraph]:
     """The graphs that get artifacts."""
-    found: list[TunedGraph] = []
+    tuned: list[TunedGraph] = []
 
     def make(*arguments: Any) -> TunedGraph:
-        found.append(TunedGraph(*arguments))
-        return found[-1]
+        tuned.append(TunedGraph(*arguments))
+        return tuned[-1]
 
     monkeypatch.setattr("autotune.contrib.torch.dynamo_backend.TunedGraph", make)
-    return found
+    return tuned
 
 
 def on_kernels(graphs: list[TunedGraph]) -> list[bool]:
     return [any(bound._session is not None for bound in graph._bound) for graph in graphs]
 
 
-def close(found: Any, wanted: Any) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
+def close(outputs: Any, wanted: Any) -> None:
+    torch.testing.assert_close(outputs, wanted, rtol=1e-3, atol=1e-4)
 
 
 CASES: dict[str, tuple[Any, Any, int]] = {
@@ -62,22 +62,22 @@ def test_modules_run_on_kernels(case: str, graphs: list[TunedGraph], caplog: pyt
     compiled = torch.compile(module, backend=tune_backend)
     with torch.no_grad(), caplog.at_level(logging.WARNING, "autotune"):
         for _ in range(3):
-            given = inputs()
-            close(compiled(*given), module(*given))
+            arguments = inputs()
+            close(compiled(*arguments), module(*arguments))
     assert on_kernels(graphs) == [True] * count
     assert not [record for record in caplog.records if "PyTorch" in record.message]
 
 
 def test_outputs_share_memory_with_views_of_inputs_alone(graphs: list[TunedGraph]) -> None:
     compiled = torch.compile(modules.Nested().eval(), backend=tune_backend)
-    given = ({"x": torch.randn(3, 8)}, [torch.randn(3, 8), torch.arange(3)])
+    arguments = ({"x": torch.randn(3, 8)}, [torch.randn(3, 8), torch.arange(3)])
     with torch.inference_mode():
-        compiled(*given)
-        one, two = compiled(*given), compiled(*given)
+        compiled(*arguments)
+        one, two = compiled(*arguments), compiled(*arguments)
         assert on_kernels(graphs) == [True]
         assert one["made"] is one["again"]
-        assert one["same"] is given[1][0]
-        assert one["view"].data_ptr() == given[0]["x"].data_ptr()
+        assert one["same"] is arguments[1][0]
+        assert one["view"].data_ptr() == arguments[0]["x"].data_ptr()
         kept = two["made"].clone()
         one["made"].fill_(7.0)
         assert torch.equal(two["made"], kept)
@@ -106,8 +106,8 @@ def test_what_stays_in_pytorch_is_said_once(
             torch.manual_seed(1)
             wanted = other(x)
             torch.manual_seed(1)
-            found = compiled(x)
-            close(found, wanted)
+            output = compiled(x)
+            close(output, wanted)
     assert on_kernels(graphs) in ([], [False])
     assert len([record for record in caplog.records if "PyTorch" in record.message]) == 1
     assert __import__("re").search(said, caplog.text)

@@ -56,6 +56,6 @@ def test_layers_are_written_out_exactly(case: str) -> None:
             assert fused
             plain = without_fast_paths(program)
             assert not fused & {node.target for node in plain.graph.nodes}
-            (found, *_) = plain.module()(*inputs)
-            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+            (output, *_) = plain.module()(*inputs)
+            torch.testing.assert_close(output, wanted, rtol=1e-4, atol=1e-5)
     assert len(kept) == 1

@@ -16,16 +16,16 @@ from tests.autotune_tests.contrib_tests.torch_tests import modules  # noqa: E402
 
 
 def captured(function: Any, *arguments: Any) -> tuple[Any, list[Any]]:
-    found: list[Any] = []
+    graphs: list[Any] = []
 
     def keep(graph: Any, inputs: Any) -> Any:
-        found.append((graph, list(inputs)))
+        graphs.append((graph, list(inputs)))
         return graph.forward
 
     torch._dynamo.reset()
     with torch.no_grad():
         torch.compile(function, backend=keep)(*arguments)
-    ((graph, inputs),) = found
+    ((graph, inputs),) = graphs
     return graph, inputs
 
 
@@ -70,6 +70,8 @@ def test_weights_become_constants_and_inputs_are_numbered() -> None:
     (only,) = placeholders(bound)
     (place,) = {*range(len(inputs))} - {*numbers}
     assert only.target == f"input_{place}"
-    (found,) = bound(X)
-    torch.testing.assert_close(found, module(X))
-    assert all(buffer.data_ptr() in {each.data_ptr() for each in module.parameters()} for buffer in bound.buffers())
+    (output,) = bound(X)
+    torch.testing.assert_close(output, module(X))
+    assert all(
+        buffer.data_ptr() in {parameter.data_ptr() for parameter in module.parameters()} for buffer in bound.buffers()
+    )

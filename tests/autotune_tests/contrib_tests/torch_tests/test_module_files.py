@@ -40,8 +40,8 @@ def test_a_module_is_tuned_verified_and_served(caches: Path, tmp_path: Path) -> 
     assert result.model == "Mlp.onnx"
     assert result.verified is not None
     assert result.verified.passed
-    (found,) = autotune.InferenceSession(result.artifact).run(None, {"x": x.numpy()})
-    assert np.allclose(found, module(x).detach().numpy(), atol=1e-5)
+    (output,) = autotune.InferenceSession(result.artifact).run(None, {"x": x.numpy()})
+    assert np.allclose(output, module(x).detach().numpy(), atol=1e-5)
     assert is_repeated(tune(module, options, example_inputs={"x": x}))
 
 
@@ -56,8 +56,8 @@ def test_axes_whose_sizes_differ_are_open(wanted: dict[str, Any]) -> None:
 @pytest.mark.parametrize("positional", [True, False])
 def test_nested_arguments_are_flat_inputs_in_order(positional: bool) -> None:
     batch, more = {"x": torch.randn(3, 8)}, [torch.randn(3, 8), torch.arange(3)]
-    given: Any = (batch, more) if positional else {"more": more, "batch": batch}
-    path = export_module(modules.Tensors().eval(), given, OPTIONS)
+    arguments: Any = (batch, more) if positional else {"more": more, "batch": batch}
+    path = export_module(modules.Tensors().eval(), arguments, OPTIONS)
     assert shapes_of(path) == {"batch_x": [3, 8], "more_0": [3, 8], "more_1": [3]}
 
 
@@ -121,8 +121,8 @@ def test_an_export_with_other_numbers_is_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["torch", "onnxscript", "onnxruntime"])
 def test_a_missing_package_names_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda other: None if other == name else found(other))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda other: None if other == name else find_spec(other))
     with pytest.raises(InstallError, match=rf"{name}; run: pip install 'tune-compiler\[torch\]'"):
         export_module(modules.Mlp().eval(), X, OPTIONS)
 

@@ -29,8 +29,8 @@ def test_the_module_runs_on_the_inputs_of_the_file(tmp_path: Path) -> None:
         engine = load_compiled(Work(tmp_path, 1, tmp_path, feed, source=source))
         assert engine.precision == "fp32"
         wanted = module(batch, more)
-    for found, array in zip(engine.run(), (wanted["made"], *wanted["both"]), strict=True):
-        assert np.allclose(found, array.detach().numpy(), atol=1e-5)
+    for output, array in zip(engine.run(), (wanted["made"], *wanted["both"]), strict=True):
+        assert np.allclose(output, array.detach().numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("source", [None, Path("model.onnx")])

@@ -19,28 +19,28 @@ from tests.autotune_tests.contrib_tests.torch_tests.test_dynamo_backend import c
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Models of the runs that build artifacts."""
-    found: list[Path] = []
+    paths: list[Path] = []
     tune = tuned_graph.tune
 
     def counted(model: Path, options: Any) -> Any:
-        found.append(model)
+        paths.append(model)
         return tune(model, options)
 
     monkeypatch.setattr(tuned_graph, "tune", counted)
-    return found
+    return paths
 
 
 def test_changed_weights_and_other_modules_get_artifacts_of_their_own(runs: list[Path]) -> None:
     one, two, x = modules.Mlp().eval(), modules.Mlp().eval(), torch.randn(2, 8)
-    compiled = [torch.compile(each, backend=tune_backend) for each in (one, two)]
+    compiled = [torch.compile(module, backend=tune_backend) for module in (one, two)]
     with torch.no_grad():
         for _ in range(2):
-            close([each(x) for each in compiled], [one(x), two(x)])
+            close([function(x) for function in compiled], [one(x), two(x)])
         assert len(runs) == 2
         one.first.weight += 1.0
         two.load_state_dict({name: value * 2 for name, value in two.state_dict().items()})
         for _ in range(2):
-            close([each(x) for each in compiled], [one(x), two(x)])
+            close([function(x) for function in compiled], [one(x), two(x)])
         assert len(runs) == 4
 
 

@@ -20,16 +20,16 @@ def checked(nodes, inputs, outputs):
 def test_an_output_that_is_an_input_is_copied():
     model = model_of([helper.make_node("Identity", ["x"], ["same"])], [value("x", (2,))], [])
     model.graph.output.extend([value("same", (2,)), value("x", (2,))])
-    found = bounded(model)
-    assert [node.op_type for node in found.graph.node] == ["Copy", "Copy"]
-    assert [output.name for output in found.graph.output] == ["same", "x/copy"]
+    copied = bounded(model)
+    assert [node.op_type for node in copied.graph.node] == ["Copy", "Copy"]
+    assert [output.name for output in copied.graph.output] == ["same", "x/copy"]
 
 
 def test_empty_tensors_are_left_out():
     nodes = [helper.make_node("Concat", ["x", "none", "x"], ["y"], axis=0), helper.make_node("Relu", ["none"], ["z"])]
-    found = checked(nodes, [value("x", (2,)), value("none", (0,))], ["y", "z"])
-    assert list(found.graph.node[0].input) == ["x", "x"]
-    assert [each.name for each in (*found.graph.input, *found.graph.output)] == ["x", "y"]
+    left = checked(nodes, [value("x", (2,)), value("none", (0,))], ["y", "z"])
+    assert list(left.graph.node[0].input) == ["x", "x"]
+    assert [info.name for info in (*left.graph.input, *left.graph.output)] == ["x", "y"]
 
 
 def test_a_model_of_empty_outputs_has_a_kernel_all_the_same(tmp_path):

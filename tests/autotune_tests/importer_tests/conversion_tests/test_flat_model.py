@@ -26,7 +26,7 @@ KINDS = {
 def test_it_is_imported_beside_what_nothing_imports(kind, tmp_path):
     case = next(case for case in KINDS[kind] if case.kind == kind)
     model = case.model()
-    place = max(place for place, made in enumerate(case.outputs) if made == TensorProto.FLOAT)
+    place = max(place for place, own_kind in enumerate(case.outputs) if own_kind == TensorProto.FLOAT)
     model.graph.node.append(helper.make_node(UNDECIDED, [f"y{place}"], ["last"], domain=MICROSOFT))
     model.graph.output.append(helper.make_tensor_value_info("last", TensorProto.FLOAT, None))
     if all(opset.domain != MICROSOFT for opset in model.opset_import):

@@ -22,8 +22,8 @@ def foreign(kind, *inputs, out, **attributes):
     return helper.make_node(kind, inputs, [out], out, domain=MICROSOFT, **attributes)
 
 
-def small(nodes, outputs=("y",), shape=(2, 4, 8), **given):
-    return model_of(nodes, [value("x", shape)], outputs, SCALE, domains=[MICROSOFT], **given)
+def small(nodes, outputs=("y",), shape=(2, 4, 8), **more):
+    return model_of(nodes, [value("x", shape)], outputs, SCALE, domains=[MICROSOFT], **more)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_chain_needs_one_round_although_onnx_infers_nothing_behind_the_first(t
         foreign("FusedMatMul", "b", "x", out="c", transA=1, transB=1),
         foreign("QuickGelu", "c", out="y"),
     ]
-    found = rewritten(small(nodes), tmp_path, {"x": floats(2, 4, 8)})
-    assert not found.keys() & {"Gelu", "FusedMatMul", "QuickGelu"}
+    operators = rewritten(small(nodes), tmp_path, {"x": floats(2, 4, 8)})
+    assert not operators.keys() & {"Gelu", "FusedMatMul", "QuickGelu"}
 
 
 def test_sizes_computed_from_shapes_behind_a_foreign_operator_are_folded(tmp_path):
@@ -73,9 +73,9 @@ def test_sizes_computed_from_shapes_behind_a_foreign_operator_are_folded(tmp_pat
 
 def test_old_models_are_raised_to_a_newer_opset(tmp_path):
     node = foreign("SkipLayerNormalization", "x", "x", "s", out="y")
-    found = rewritten(small([node], opset=11), tmp_path, {"x": floats(2, 4, 8)})
+    operators = rewritten(small([node], opset=11), tmp_path, {"x": floats(2, 4, 8)})
     plain = simplify(load_model(tmp_path / "model.onnx"))
-    assert found["ReduceMean"] == 2
+    assert operators["ReduceMean"] == 2
     assert [opset.version for opset in plain.opset_import if not opset.domain] == [13]
 
 
@@ -143,11 +143,11 @@ def test_what_onnxruntime_s_optimiser_writes(name, tmp_path):
     assert {node.domain for node in plain.graph.node} == {""}
     rng = np.random.default_rng(0)
     feed = {
-        each.name: rng.integers(0, 2, each.shape)
-        if "int" in each.type
-        else rng.standard_normal(each.shape).astype(np.float32)
-        for each in session.get_inputs()
+        arg.name: rng.integers(0, 2, arg.shape)
+        if "int" in arg.type
+        else rng.standard_normal(arg.shape).astype(np.float32)
+        for arg in session.get_inputs()
     }
     ours = onnxruntime.InferenceSession(plain.SerializeToString(), providers=["CPUExecutionProvider"])
-    for expected, found in zip(session.run(None, feed), ours.run(None, feed), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    for expected, output in zip(session.run(None, feed), ours.run(None, feed), strict=True):
+        np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4)

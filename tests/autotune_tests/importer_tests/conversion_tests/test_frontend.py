@@ -27,10 +27,10 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, writ
     ],
 )
 def test_forms_that_are_missing_are_told_as_such(kind, shapes, attributes, why):
-    given = [value(name, shape, TensorProto.INT64 if name == "axes" else 1) for name, shape in shapes.items()]
+    infos = [value(name, shape, TensorProto.INT64 if name == "axes" else 1) for name, shape in shapes.items()]
     node = helper.make_node(kind, [*shapes], ["y"], "culprit", **attributes)
     with pytest.raises(ModelError) as error:
-        import_graph(model_of([node], given, ["y"], opset=19))
+        import_graph(model_of([node], infos, ["y"], opset=19))
     assert str(error.value).startswith(f"operator {kind} (node 'culprit') is not supported: ")
     assert why in str(error.value)
 

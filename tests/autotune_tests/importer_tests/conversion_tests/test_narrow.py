@@ -22,10 +22,10 @@ def made(kinds, dtype, **options):
 
 
 def test_every_operation_rounds_once():
-    model, found = made(["Add", "Identity", "Neg"], TensorProto.BFLOAT16)
-    kinds = [node.op_type for node in found.graph.node]
+    model, narrow = made(["Add", "Identity", "Neg"], TensorProto.BFLOAT16)
+    kinds = [node.op_type for node in narrow.graph.node]
     assert kinds == ["Decode", "Decode", "Add", "Encode", "Identity", "Decode", "Neg", "Encode"]
-    assert found.graph.input[0].type.tensor_type.elem_type == TensorProto.UINT16
+    assert narrow.graph.input[0].type.tensor_type.elem_type == TensorProto.UINT16
     assert model.graph.input[0].type.tensor_type.elem_type == TensorProto.BFLOAT16
 
 
@@ -35,10 +35,10 @@ def test_fp16_is_cast_for_every_operator():
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
 def test_a_device_that_stores_halves_keeps_their_types(dtype):
-    _, found = made(["Add", "Softmax"], dtype, half_native=True)
-    assert [node.op_type for node in found.graph.node] == ["Cast", "Cast", "Add", "Cast", "Softmax"]
-    assert {node.attribute[0].i for node in found.graph.node if node.op_type == "Cast"} == {TensorProto.FLOAT, dtype}
-    assert found.graph.input[0].type.tensor_type.elem_type == dtype
+    _, narrow = made(["Add", "Softmax"], dtype, half_native=True)
+    assert [node.op_type for node in narrow.graph.node] == ["Cast", "Cast", "Add", "Cast", "Softmax"]
+    assert {node.attribute[0].i for node in narrow.graph.node if node.op_type == "Cast"} == {TensorProto.FLOAT, dtype}
+    assert narrow.graph.input[0].type.tensor_type.elem_type == dtype
 
 
 @pytest.mark.parametrize("half_native", [False, True])
@@ -48,13 +48,13 @@ def test_a_cast_is_one_step_where_no_step_is_missing(half_native):
     model = model_of(nodes, [value("v0", (2,), kinds[0])], [], opset=21)
     model.graph.output.append(value("v3", (2,), kinds[3]))
     infer_shapes(model, "m")
-    found = [node.op_type for node in encoded(model, half_native).graph.node]
-    assert found == (["Cast"] * 4 if half_native else ["Decode", "Encode", "Decode", "Cast"])
+    kinds_found = [node.op_type for node in encoded(model, half_native).graph.node]
+    assert kinds_found == (["Cast"] * 4 if half_native else ["Decode", "Encode", "Decode", "Cast"])
 
 
 def test_models_of_usual_types_are_left_alone():
-    model, found = made(["Add"], TensorProto.FLOAT)
-    assert found is model
+    model, narrow = made(["Add"], TensorProto.FLOAT)
+    assert narrow is model
 
 
 def test_integers_without_arithmetic_are_refused():

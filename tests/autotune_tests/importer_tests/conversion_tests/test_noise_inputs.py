@@ -167,10 +167,10 @@ def test_training_may_be_an_input(flag, tiny_build):
 @pytest.mark.parametrize("as_node", [True, False])
 def test_dropout_at_inference_draws_nothing(training, as_node, tiny_build):
     names = ["x", "r"] + ["t"] * (training is not None)
-    made = [("r", np.float32(0.5))] + [("t", np.array(training))] * (training is not None)
-    before = [helper.make_node("Constant", [], [n], value=numpy_helper.from_array(a)) for n, a in made if as_node]
+    constants = [("r", np.float32(0.5))] + [("t", np.array(training))] * (training is not None)
+    before = [helper.make_node("Constant", [], [n], value=numpy_helper.from_array(a)) for n, a in constants if as_node]
     node = helper.make_node("Dropout", names, ["y"])
-    session = tiny_build(model_of(node, FLOAT, SIZE, X, () if as_node else made, before))
+    session = tiny_build(model_of(node, FLOAT, SIZE, X, () if as_node else constants, before))
     x = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)
     assert session.get_overridable_initializers() == []
     assert (session.run(None, {"x": x})[0] == x).all()

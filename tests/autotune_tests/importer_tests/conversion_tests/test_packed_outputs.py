@@ -20,7 +20,7 @@ def test_elements_become_outputs():
     model = pair()
     (step,) = pack_outputs(model)
     assert (step.kind, step.inputs, step.outputs) == ("Pack", ("y[0]", "y[1]"), ("y",))
-    assert [each.name for each in model.graph.output] == ["y[0]", "y[1]"]
+    assert [info.name for info in model.graph.output] == ["y[0]", "y[1]"]
 
 
 def test_a_model_of_tensors_has_no_frame(tmp_path):

@@ -16,9 +16,9 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, writ
     [("Expand", ["x", "s"], "Expand"), ("Reshape", ["x", "s"], "Reshape")],
 )
 def test_refusals_name_the_operator(tmp_path, kind, inputs, why):
-    given = [value("x", (1, 3)), value("s", (2,), TensorProto.INT64)][: len(inputs)]
-    made = helper.make_node(kind, inputs, ["made"], "culprit")
-    path = written(model_of([made, helper.make_node("Cast", ["made"], ["y"], to=1)], given, ["y"]), tmp_path)
+    infos = [value("x", (1, 3)), value("s", (2,), TensorProto.INT64)][: len(inputs)]
+    culprit = helper.make_node(kind, inputs, ["made"], "culprit")
+    path = written(model_of([culprit, helper.make_node("Cast", ["made"], ["y"], to=1)], infos, ["y"]), tmp_path)
     with pytest.raises(ModelError, match=kind) as error:
         import_program(simplify(load_model(path)), tiny.target())
     assert why in str(error.value)
@@ -26,10 +26,10 @@ def test_refusals_name_the_operator(tmp_path, kind, inputs, why):
 
 
 def test_a_sequence_of_unknown_elements_is_refused_with_what_decides_them(tmp_path):
-    made = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
+    info = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
     model = model_of([helper.make_node("SplitToSequence", ["x", "s"], ["parts"], "cut")], [], [])
     model.graph.input.extend([value("x", (4, 2)), value("s", (2,), TensorProto.INT64)])
-    model.graph.output.append(made)
+    model.graph.output.append(info)
     with pytest.raises(ModelError, match=r"operator SplitToSequence .*its split 's' is computed from the inputs"):
         simplify(load_model(written(model, tmp_path)))
 

@@ -58,9 +58,9 @@ def test_the_same_kernels(name):
     emit, *params = CASES[name]
     expected = relax.transform.LegalizeOps()(module(emit, *params))
     with static_calls():
-        found = relax.transform.LegalizeOps()(module(emit, *params))
-    assert_structural_equal(found, expected, map_free_vars=True)
-    assert [var.name_hint for var in found.get_global_vars()] == [var.name_hint for var in expected.get_global_vars()]
+        legal = relax.transform.LegalizeOps()(module(emit, *params))
+    assert_structural_equal(legal, expected, map_free_vars=True)
+    assert [var.name_hint for var in legal.get_global_vars()] == [var.name_hint for var in expected.get_global_vars()]
 
 
 def test_sizes_that_are_numbers_go_the_short_way(monkeypatch):

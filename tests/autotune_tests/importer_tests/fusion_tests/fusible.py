@@ -50,8 +50,8 @@ class Fusible:
     def fresh(self) -> str:
         """A name, now and then one that an importer might invent."""
         self._count += 1
-        made = [*self.shapes]
-        stem = made[self.rng.integers(len(made))] if self.rng.random() < 0.1 else "v"
+        names = [*self.shapes]
+        stem = names[self.rng.integers(len(names))] if self.rng.random() < 0.1 else "v"
         return (
             f"{stem}/{['Mul', 'scaled', 'Reshape'][self._count % 3]}/{self._count}"
             if stem != "v"
@@ -114,10 +114,14 @@ class Fusible:
         n, c, h, w = self.shapes[x]
         groups = int(rng.choice([g for g in (1, 2, c) if c % g == 0]))
         if rng.random() < 0.3:
-            each = int(rng.integers(1, 4))
-            inputs = [x, self.constant((c, each, 2, 2)), *([self.constant((each * groups,))] * int(rng.random() < 0.5))]
-            return self.add("ConvTranspose", inputs, (n, each * groups, h + 1, w + 1), group=groups)
-        made, pads, auto = groups * int(rng.integers(1, 4)), [int(p) for p in rng.integers(0, 2, 4)], {}
+            per_group = int(rng.integers(1, 4))
+            inputs = [
+                x,
+                self.constant((c, per_group, 2, 2)),
+                *([self.constant((per_group * groups,))] * int(rng.random() < 0.5)),
+            ]
+            return self.add("ConvTranspose", inputs, (n, per_group * groups, h + 1, w + 1), group=groups)
+        filters, pads, auto = groups * int(rng.integers(1, 4)), [int(p) for p in rng.integers(0, 2, 4)], {}
         if rng.random() < 0.4:
             amounts, axes = [int(p) for p in rng.integers(-1 if min(h, w) > 3 else 0, 3, 4)], bool(rng.random() < 0.5)
             before, behind = amounts[:2], amounts[2:]
@@ -134,9 +138,13 @@ class Fusible:
         rows, columns = h + pads[0] + pads[2] - 1, w + pads[1] + pads[3] - 1
         if rows < 1 or columns < 1:
             return x
-        inputs = [x, self.constant((made, c // groups, 2, 2)), *([self.constant((made,))] * int(rng.random() < 0.5))]
+        inputs = [
+            x,
+            self.constant((filters, c // groups, 2, 2)),
+            *([self.constant((filters,))] * int(rng.random() < 0.5)),
+        ]
         more = auto or {"pads": pads}
-        return self.add("Conv", inputs, (n, made, rows, columns), group=groups, **more)
+        return self.add("Conv", inputs, (n, filters, rows, columns), group=groups, **more)
 
     def normalised(self, image: str = "") -> str:
         """A batch norm by constants."""
@@ -183,12 +191,12 @@ class Fusible:
             inputs = [x, weight, *biases[int(rng.integers(4))]]
             flags = {"transA": int(across), "transB": int(turned)}
             return self.add("Gemm", inputs, (rows, columns), **attributes, **flags)
-        made = self.add("MatMul", [x, self.constant((shape[-1], columns))], (*shape[:-1], columns))
+        product = self.add("MatMul", [x, self.constant((shape[-1], columns))], (*shape[:-1], columns))
         if rng.random() < 0.7:
             sizes = [(columns,), (), (1, columns), (shape[-2], 1), (shape[-2], columns)][int(rng.integers(5))]
-            both = [made, self.constant(sizes, 0.0)]
-            made = self.add("Add", both if rng.random() < 0.5 else both[::-1], (*shape[:-1], columns))
-        return made
+            both = [product, self.constant(sizes, 0.0)]
+            product = self.add("Add", both if rng.random() < 0.5 else both[::-1], (*shape[:-1], columns))
+        return product
 
     def move(self) -> str:
         """A Transpose, a Reshape of any kind, new axes, or a slice; one in four changes nothing."""
@@ -215,8 +223,8 @@ class Fusible:
         if op == "Slice" and rank:
             axis, whole = int(rng.integers(rank)), rng.random() < 0.4
             start, step = (0, 1) if whole else (int(rng.integers(shape[axis])), int(rng.choice([1, 2])))
-            made = (*shape[:axis], len(range(start, shape[axis], step)), *shape[axis + 1 :])
-            return self.add(op, [x, self.ints(start), self.ints(9999), self.ints(axis), self.ints(step)], made)
+            sliced = (*shape[:axis], len(range(start, shape[axis], step)), *shape[axis + 1 :])
+            return self.add(op, [x, self.ints(start), self.ints(9999), self.ints(axis), self.ints(step)], sliced)
         if op == "Expand":
             return self.add(op, [x, self.ints(*shape)], shape)
         return self._reshaped(x)
@@ -226,27 +234,27 @@ class Fusible:
         count = int(np.prod(shape))
         if rng.random() < 0.25:
             return self.add("Reshape", [x, self.ints(*shape)], shape)
-        splits = [each for each in (1, 2, 3, 4, 6) if count % each == 0]
+        splits = [factor for factor in (1, 2, 3, 4, 6) if count % factor == 0]
         first = int(rng.choice(splits))
-        second = int(rng.choice([each for each in splits if count // first % each == 0]))
+        second = int(rng.choice([factor for factor in splits if count // first % factor == 0]))
         ways = [(-1,), (first, -1), (first, second, -1), (first, second, 1, -1)]
-        made = ways[int(rng.integers(len(ways)))]
+        shape_made = ways[int(rng.integers(len(ways)))]
         if rng.random() < 0.4 and len(shape) > 1:
-            made = (*shape[:-2], -1, shape[-1]) if rng.random() < 0.5 else (first, -1, shape[-1])
-            if count // shape[-1] % int(np.prod([size for size in made[:-1] if size > 0])):
-                made = (-1,)
-        known = int(np.prod([size for size in made if size > 0]))
-        made = tuple(count // known if size < 0 else size for size in made)
-        y = self.add("Reshape", [x, self.ints(*made)], made)
+            shape_made = (*shape[:-2], -1, shape[-1]) if rng.random() < 0.5 else (first, -1, shape[-1])
+            if count // shape[-1] % int(np.prod([size for size in shape_made[:-1] if size > 0])):
+                shape_made = (-1,)
+        known = int(np.prod([size for size in shape_made if size > 0]))
+        shape_made = tuple(count // known if size < 0 else size for size in shape_made)
+        y = self.add("Reshape", [x, self.ints(*shape_made)], shape_made)
         if rng.random() < 0.2:  # to a shape that is computed
             size = f"size{len(self.nodes)}"
             self.nodes.append(helper.make_node("Shape", [y], [size], f"n{len(self.nodes)}"))
-            y = self.add("Reshape", [x, size], made)
-        if 1 in made and rng.random() < 0.5:
-            axis, place = made.index(1), int(rng.integers(len(made)))
-            order = [each for each in range(len(made)) if each != axis]
+            y = self.add("Reshape", [x, size], shape_made)
+        if 1 in shape_made and rng.random() < 0.5:
+            axis, place = shape_made.index(1), int(rng.integers(len(shape_made)))
+            order = [old_axis for old_axis in range(len(shape_made)) if old_axis != axis]
             order.insert(place, axis)
-            y = self.add("Transpose", [y], tuple(made[each] for each in order), perm=order)
+            y = self.add("Transpose", [y], tuple(shape_made[old_axis] for old_axis in order), perm=order)
         if rng.random() < 0.3:
             y = self.add("Reshape", [y, self.ints(-1)], (count,))
         return y
@@ -258,14 +266,14 @@ class Fusible:
         if not shape:
             return x
         axis = int(rng.integers(len(shape)))
-        made = (*shape[:axis], *shape[axis + 1 :])
+        reduced = (*shape[:axis], *shape[axis + 1 :])
         if rng.random() < 0.5:
-            y = self.add("ReduceSum", [x, self.ints(axis)], made, keepdims=0)
+            y = self.add("ReduceSum", [x, self.ints(axis)], reduced, keepdims=0)
         else:
-            y = self.add(str(rng.choice(["ReduceMean", "ReduceMax"])), [x, self.ints(axis)], made, keepdims=0)
+            y = self.add(str(rng.choice(["ReduceMean", "ReduceMax"])), [x, self.ints(axis)], reduced, keepdims=0)
         if rng.random() < 0.7:
             place = axis if rng.random() < 0.8 else int(rng.integers(len(shape)))
-            y = self.add("Unsqueeze", [y, self.ints(place)], (*made[:place], 1, *made[place:]))
+            y = self.add("Unsqueeze", [y, self.ints(place)], (*reduced[:place], 1, *reduced[place:]))
         return y
 
     def joined(self) -> str:
@@ -279,9 +287,9 @@ class Fusible:
         y = self.add("Concat", [x] * times, (*shape[:axis], times * shape[axis], *shape[axis + 1 :]), axis=axis)
         if rng.random() < 0.6:
             again = axis if rng.random() < 0.7 else int(rng.integers(len(shape)))
-            made = self.shapes[y]
-            parts = [y, self.constant(made)] if rng.random() < 0.8 else [y, y]
-            y = self.add("Concat", parts, (*made[:again], 2 * made[again], *made[again + 1 :]), axis=again - len(made))
+            part = self.shapes[y]
+            parts = [y, self.constant(part)] if rng.random() < 0.8 else [y, y]
+            y = self.add("Concat", parts, (*part[:again], 2 * part[again], *part[again + 1 :]), axis=again - len(part))
         return y
 
     def bounded(self) -> str:
@@ -343,8 +351,8 @@ class Fusible:
         for _ in range(steps):
             ways[int(self.rng.integers(len(ways)))]()
         read = {name for node in self.nodes for name in node.input}
-        made = [str(node.output[0]) for node in self.nodes if node.op_type not in ("Less", "Shape")]
-        ends = [name for name in made if name not in read or self.rng.random() < 0.1]
+        outputs = [str(node.output[0]) for node in self.nodes if node.op_type not in ("Less", "Shape")]
+        ends = [name for name in outputs if name not in read or self.rng.random() < 0.1]
         values = [helper.make_tensor_value_info(name, self.kind, self.shapes[name]) for name in (*self.inputs, *ends)]
         count = len(self.inputs)
         constants = [numpy_helper.from_array(array, name) for name, array in self.weights.items()]

@@ -58,10 +58,10 @@ def feed():
 @pytest.mark.parametrize("scale", [False, True])
 def test_a_product_for_each_part(bias, scale, tmp_path):
     model = attention(bias=bias, scale=scale)
-    found = operators(model, tmp_path)
-    assert found["MatMul"] == 3
-    assert "Gather" not in found
-    assert "Mul" not in found
+    counts = operators(model, tmp_path)
+    assert counts["MatMul"] == 3
+    assert "Gather" not in counts
+    assert "Mul" not in counts
     assert close(*run(model, tmp_path, feed()))
 
 

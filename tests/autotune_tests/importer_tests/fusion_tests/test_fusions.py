@@ -39,20 +39,20 @@ def session(model):
 
 def feeds(model, seed):
     rng = np.random.default_rng(seed)
-    found = {}
-    for each in model.graph.input:
-        tensor = each.type.tensor_type
+    arrays = {}
+    for info in model.graph.input:
+        tensor = info.type.tensor_type
         kind = helper.tensor_dtype_to_np_dtype(RUN_AS.get(tensor.elem_type, tensor.elem_type))
-        found[each.name] = rng.uniform(-1, 1, [dim.dim_value for dim in tensor.shape.dim]).astype(kind)
-    return found
+        arrays[info.name] = rng.uniform(-1, 1, [dim.dim_value for dim in tensor.shape.dim]).astype(kind)
+    return arrays
 
 
 def agree(model, fused, seed, digits):
     """Both give the same outputs under the same names."""
     onnx.checker.check_model(fused, full_check=True)
     feed = feeds(model, seed)
-    names = [each.name for each in model.graph.output]
-    assert [each.name for each in fused.graph.output] == names
+    names = [info.name for info in model.graph.output]
+    assert [info.name for info in fused.graph.output] == names
     for name, one, other in zip(names, session(fused).run(names, feed), session(model).run(names, feed), strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype), name
         most = np.abs(other[np.isfinite(other)]).max(initial=1e-3)
@@ -77,9 +77,9 @@ def counted(fusion, counts):
     """``fusion``, which counts how often it applies."""
 
     def applied(node, e):
-        made = fusion(node, e)
-        counts[fusion] += made is not None
-        return made
+        results = fusion(node, e)
+        counts[fusion] += results is not None
+        return results
 
     return applied
 
@@ -174,9 +174,11 @@ def test_a_repeated_node_is_computed_once():
 
 def test_weights_are_scaled_once_for_a_chain(monkeypatch):
     """Conv, batch norm, Mul and Add: one product of weights, when all is known."""
-    made = []
+    names_read = []
     scale = fusion_graph.FusionScope.weight
-    monkeypatch.setattr(fusion_graph.FusionScope, "weight", lambda scope, name: made.append(name) or scale(scope, name))
+    monkeypatch.setattr(
+        fusion_graph.FusionScope, "weight", lambda scope, name: names_read.append(name) or scale(scope, name)
+    )
     statistics = {name: draw(4) + 2 for name in ("s", "b", "m", "v")}
     nodes = [
         CONV,
@@ -188,7 +190,9 @@ def test_weights_are_scaled_once_for_a_chain(monkeypatch):
     model = model_of(nodes, [value("x", (1, 4, 4, 4))], ["y"], constants)
     fused = fused_model(model)
     assert [node.op_type for node in fused.graph.node] == ["Conv"]
-    assert [name for name in made if name.startswith("w")] == [next(name for name in fused.graph.node[0].input[1:2])]
+    assert [name for name in names_read if name.startswith("w")] == [
+        next(name for name in fused.graph.node[0].input[1:2])
+    ]
     agree(model, fused, 0, 1e-4)
 
 
@@ -254,12 +258,12 @@ def test_a_batch_norm_takes_in_the_scale_and_shift_behind_it():
     infer_shapes(model, "norm")
     split_batch_norms(model)
     assert [node.op_type for node in model.graph.node] == ["Mul", "Add"]
-    made = {tensor.name: numpy_helper.to_array(tensor).reshape(-1) for tensor in model.graph.initializer}
+    constants = {tensor.name: numpy_helper.to_array(tensor).reshape(-1) for tensor in model.graph.initializer}
     product, total = model.graph.node
     factor = weights["scale"] / np.sqrt(weights["var"] + 1e-5)
-    np.testing.assert_allclose(made[product.input[1]], factor * weights["c"].reshape(-1), rtol=1e-6)
+    np.testing.assert_allclose(constants[product.input[1]], factor * weights["c"].reshape(-1), rtol=1e-6)
     shift = (weights["bias"] - weights["mean"] * factor) * weights["c"].reshape(-1) + 3
-    np.testing.assert_allclose(made[total.input[1]], shift, rtol=1e-5)
+    np.testing.assert_allclose(constants[total.input[1]], shift, rtol=1e-5)
 
 
 def test_weights_of_bfloat16_take_in_no_batch_norm():

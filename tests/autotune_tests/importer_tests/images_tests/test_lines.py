@@ -80,9 +80,9 @@ def calls(module):
     return [(str(getattr(getattr(b.value, "op", None), "name", "")), shape_of(b.var)) for b in bindings]
 
 
-@pytest.mark.parametrize("made", [speech, columns], ids=lambda made: made.__name__)
-def test_the_same_is_computed(made, tmp_path):
-    graph, shapes = made()
+@pytest.mark.parametrize("graph_of", [speech, columns], ids=lambda graph_of: graph_of.__name__)
+def test_the_same_is_computed(graph_of, tmp_path):
+    graph, shapes = graph_of()
     written(graph, tmp_path)
     assert close(*run(graph, tmp_path, feed_of(shapes)))
 

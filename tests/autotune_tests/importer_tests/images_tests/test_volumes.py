@@ -62,7 +62,7 @@ def test_convolutions_have_their_template_and_frames_stay_images_between_them(tm
 def test_a_volume_is_added_to_several(tmp_path):
     nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Add", ["z", "c"], ["y"])]
     shapes = {"x": (1, 3, 5, 8, 8), "z": (2, 16, 3, 6, 6)}
-    graph = model_of(nodes, [value(*each) for each in shapes.items()], ["y"], {"w": weight(16, 3, 3, 3, 3)})
+    graph = model_of(nodes, [value(*pair) for pair in shapes.items()], ["y"], {"w": weight(16, 3, 3, 3, 3)})
     written(graph, tmp_path)
     feed = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     assert close(*run(graph, tmp_path, feed))

@@ -58,27 +58,27 @@ def model(function, dtype, extra=()):
     weights["level"] = weights["z"] + np.array(20, dtype)  # stands for 1
     weights |= {"t": np.float32(0.03), "w": np.array(low + 40, dtype), **NUMBERS}
     nodes = [*quantisers("x", "x", "s", "z"), *FUNCTIONS[function], *quantisers("f", "f", "t", "w"), *extra]
-    made = model_of(nodes, [value("x", (4, 300), TensorProto.FLOAT)], [], weights)
-    made.graph.output.append(value("df", None, TensorProto.FLOAT))
-    return made
+    proto = model_of(nodes, [value("x", (4, 300), TensorProto.FLOAT)], [], weights)
+    proto.graph.output.append(value("df", None, TensorProto.FLOAT))
+    return proto
 
 
 def kinds(model, folder):
-    return Counter(each.op_type for each in simplify(load_model(written(model, folder))).graph.node)
+    return Counter(proto.op_type for proto in simplify(load_model(written(model, folder))).graph.node)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_function_of_one_byte_is_a_table(function, dtype, tmp_path):
-    made = model(function, dtype)
-    found = kinds(made, tmp_path)
-    assert found["ByteTable"] == 1
-    assert not found.keys() & {"Sigmoid", "Tanh", "Erf", "HardSigmoid", "Mul", "Div", "Add"}
+    proto = model(function, dtype)
+    counts = kinds(proto, tmp_path)
+    assert counts["ByteTable"] == 1
+    assert not counts.keys() & {"Sigmoid", "Tanh", "Erf", "HardSigmoid", "Mul", "Div", "Add"}
     feed = {"x": np.linspace(-9, 9, 1200, dtype=np.float32).reshape(4, 300)}
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    (theirs,) = onnxruntime.InferenceSession(made.SerializeToString(), options).run(["df"], feed)
-    (ours,) = run_ours(made, tmp_path, feed)
+    (theirs,) = onnxruntime.InferenceSession(proto.SerializeToString(), options).run(["df"], feed)
+    (ours,) = run_ours(proto, tmp_path, feed)
     levels = np.abs(np.round((ours - theirs) / 0.03))
     assert levels.max() <= 1
     assert np.mean(levels) < 0.01

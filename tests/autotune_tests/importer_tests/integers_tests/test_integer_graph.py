@@ -61,45 +61,45 @@ PRODUCTS = {"cnn": 5, "attention": 5}
 
 def kernels(program):
     """(Name, types of what it reads, type and size of what it makes) of every kernel."""
-    found = []
+    calls = []
     for block in program.main.body.blocks:
         for binding in block.bindings:
             call = binding.value
             if isinstance(call, relax.Call) and str(getattr(call.op, "name", "")) == "relax.call_tir":
-                reads = [str(each.ty.dtype) for each in call.args[1].fields]
+                reads = [str(argument.ty.dtype) for argument in call.args[1].fields]
                 size = int(np.prod([int(extent) for extent in call.ty.shape]))
-                found.append((str(call.args[0].name_hint), reads, str(call.ty.dtype), size))
-    return found
+                calls.append((str(call.args[0].name_hint), reads, str(call.ty.dtype), size))
+    return calls
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder, found = tmp_path_factory.mktemp("quantised"), {}
+def quantised_file(tmp_path_factory):
+    folder, paths = tmp_path_factory.mktemp("quantised"), {}
 
     def get(name, kind):
-        if (name, kind) not in found:
-            found[name, kind] = quantised.quantise(MODELS[name](), kind, folder / f"{name}_{kind}.onnx")
-        return found[name, kind]
+        if (name, kind) not in paths:
+            paths[name, kind] = quantised.quantise(MODELS[name](), kind, folder / f"{name}_{kind}.onnx")
+        return paths[name, kind]
 
     return get
 
 
 @pytest.mark.parametrize("kind", [*quantised.KINDS, "dynamic"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_product_with_a_weight_is_one_of_integers(name, kind, made):
-    simple = simplify(load_model(made(name, kind)))
-    found = Counter(node.op_type for node in simple.graph.node)
-    assert found["ConvInteger"] + found["MatMulInteger"] >= PRODUCTS[name]
-    assert not found["Conv"] + found["Gemm"]
-    assert found["MatMul"] == (0 if name == "cnn" or kind == "qoperator" else 2)
+def test_every_product_with_a_weight_is_one_of_integers(name, kind, quantised_file):
+    simple = simplify(load_model(quantised_file(name, kind)))
+    counts = Counter(node.op_type for node in simple.graph.node)
+    assert counts["ConvInteger"] + counts["MatMulInteger"] >= PRODUCTS[name]
+    assert not counts["Conv"] + counts["Gemm"]
+    assert counts["MatMul"] == (0 if name == "cnn" or kind == "qoperator" else 2)
     onnxruntime.InferenceSession(simple.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
 @pytest.mark.parametrize("kind", ["u8s8", "s8s8", "u8s8_per_tensor", "qoperator"])
-def test_tensors_between_kernels_are_bytes(kind, activations, made, monkeypatch):
+def test_tensors_between_kernels_are_bytes(kind, activations, quantised_file, monkeypatch):
     multiply_bytes_as(activations, monkeypatch)
-    program = import_program(simplify(load_model(made("cnn", kind)), activations=activations), tiny.target())
+    program = import_program(simplify(load_model(quantised_file("cnn", kind)), activations=activations), tiny.target())
     *inner, last = kernels(program)
     assert last[2] == "float32"
     wide = [kernel for kernel in inner if kernel[2] != activations and kernel[3] > 16]
@@ -114,10 +114,10 @@ def test_tensors_between_kernels_are_bytes(kind, activations, made, monkeypatch)
         ("znver4", "s8s8", {"u8s8"}),
     ],
 )
-def test_products_are_what_the_processor_multiplies(processor, kind, forms, made):
+def test_products_are_what_the_processor_multiplies(processor, kind, forms, quantised_file):
     """Two rows at once where it can, but for few channels and steps of two columns."""
     target = Target.cpu(processor, 1)
-    program = import_program(simplified_for(load_model(made("cnn", kind)), target), target)
+    program = import_program(simplified_for(load_model(quantised_file("cnn", kind)), target), target)
     anchors = [
         anchor
         for text in program.programs.values()
@@ -132,18 +132,18 @@ def test_products_are_what_the_processor_multiplies(processor, kind, forms, made
     ("name", "kind"),
     [*(("cnn", kind) for kind in (*quantised.KINDS, "dynamic")), ("attention", "s8s8"), ("attention", "dynamic")],
 )
-def test_outputs_are_as_exact_as_those_of_onnxruntime(name, kind, activations, made, tmp_path, monkeypatch):
+def test_outputs_are_as_exact_as_those_of_onnxruntime(name, kind, activations, quantised_file, tmp_path, monkeypatch):
     multiply_bytes_as(activations, monkeypatch)
-    path = made(name, kind)
+    path = quantised_file(name, kind)
     model = load_model(path)
-    (given,) = model.graph.input
-    feed = {given.name: RNG.standard_normal([d.dim_value for d in given.type.tensor_type.shape.dim]).astype(np.float32)}
+    (info,) = model.graph.input
+    feed = {info.name: RNG.standard_normal([d.dim_value for d in info.type.tensor_type.shape.dim]).astype(np.float32)}
     ours = run_ours(model, tmp_path, feed)
     reference = Reference(load_model(path))
     engine, theirs = reference.outputs(feed)
     allowance = reference.allowance(feed)
     assert compare(engine, ours, theirs, lambda: allowance).passed
-    errors = [float(np.sqrt(np.mean((each - allowance.exact[0]) ** 2))) for each in (ours[0], theirs[0])]
+    errors = [float(np.sqrt(np.mean((outputs - allowance.exact[0]) ** 2))) for outputs in (ours[0], theirs[0])]
     assert errors[0] <= 2 * errors[1] + 1e-6
 
 
@@ -171,7 +171,7 @@ def check(model, folder, feed):
     for mine, other in zip(run_ours(model, folder, feed), theirs, strict=True):
         assert mine.dtype == other.dtype
         np.testing.assert_array_equal(mine, other)
-    return Counter(each.op_type for each in simplified(model, folder).graph.node)
+    return Counter(proto.op_type for proto in simplified(model, folder).graph.node)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +194,8 @@ def test_what_moves_elements_moves_bytes(move, tmp_path):
     ]
     constants = {"shape": np.array([1, -1]), "one": np.array([0, 1]), "three": np.array([1, 3])}
     model = graph(nodes, [value("x", (1, 4, 4, 4))], {"y": U8}, **LEVELS, **constants)
-    found = check(model, tmp_path, {"x": 20 * RNG.standard_normal((1, 4, 4, 4)).astype(np.float32)})
-    assert found == {"QuantizeLinear": 1, move.op_type: 1}
+    counts = check(model, tmp_path, {"x": 20 * RNG.standard_normal((1, 4, 4, 4)).astype(np.float32)})
+    assert counts == {"QuantizeLinear": 1, move.op_type: 1}
 
 
 def test_a_quantiser_rises_above_what_moves_elements(tmp_path):
@@ -215,8 +215,8 @@ def test_parts_of_other_scales_are_joined_as_bytes(tmp_path):
     ]
     model = graph(nodes, [value("a", (2, 3), U8), value("b", (2, 5), U8)], {"y": U8}, **LEVELS)
     feed = {"a": RNG.integers(0, 256, (2, 3)).astype(np.uint8), "b": RNG.integers(0, 256, (2, 5)).astype(np.uint8)}
-    found = check(model, tmp_path, feed)
-    assert found == {"DequantizeLinear": 1, "QuantizeLinear": 1, "Concat": 1}
+    counts = check(model, tmp_path, feed)
+    assert counts == {"DequantizeLinear": 1, "QuantizeLinear": 1, "Concat": 1}
 
 
 def test_int8_at_the_ends_stays_int8(tmp_path):
@@ -235,8 +235,8 @@ def test_int8_at_the_ends_stays_int8(tmp_path):
     model = graph(nodes, [value("x", (3, 6), S8)], {"y": S8}, **LEVELS, w=w)
     check(model, tmp_path, {"x": RNG.integers(-128, 128, (3, 6)).astype(np.int8)})
     plain = simplified(model, tmp_path)
-    types = {each.name: each.type.tensor_type.elem_type for each in plain.graph.value_info}
-    product = next(each for each in plain.graph.node if each.op_type == "MatMulInteger")
+    types = {info.name: info.type.tensor_type.elem_type for info in plain.graph.value_info}
+    product = next(proto for proto in plain.graph.node if proto.op_type == "MatMulInteger")
     assert types[product.input[0]] == U8
     assert plain.graph.output[0].type.tensor_type.elem_type == S8
 
@@ -249,9 +249,9 @@ def test_a_relu_is_what_the_range_does(tmp_path):
     assert "Relu" in check(model, tmp_path, {"x": RNG.standard_normal(40).astype(np.float32)})
 
 
-def test_a_model_for_other_targets_keeps_products_of_floats(made):
-    simple = simplify(load_model(made("cnn", "u8s8")), activations="")
-    assert "ConvInteger" not in {each.op_type for each in simple.graph.node}
+def test_a_model_for_other_targets_keeps_products_of_floats(quantised_file):
+    simple = simplify(load_model(quantised_file("cnn", "u8s8")), activations="")
+    assert "ConvInteger" not in {proto.op_type for proto in simple.graph.node}
 
 
 def test_a_model_that_is_not_quantised_is_left_alone(tmp_path):

@@ -34,13 +34,13 @@ def test_every_layer_is_within_one_quantum(name, kind, layers, tmp_path):
     shape = [dim.dim_value for dim in image.type.tensor_type.shape.dim]
     rng = np.random.default_rng(3)
     feed = layer_inputs(model, {image.name: rng.standard_normal(shape).astype(np.float32)})
-    assert sum(each.endswith(READ) for each in feed) >= layers
+    assert sum(key.endswith(READ) for key in feed) >= layers
     session = autotune.InferenceSession(out)
-    ours = dict(zip((each.name for each in session.get_outputs()), session.run(None, feed), strict=True))
-    found = layer_quanta(cut, feed, ours)
-    assert len(found) >= layers
-    assert max(each.most for each in found) <= 1
-    assert sum(each.differing for each in found) <= 0.01 * sum(each.elements for each in found)
+    ours = dict(zip((arg.name for arg in session.get_outputs()), session.run(None, feed), strict=True))
+    quanta = layer_quanta(cut, feed, ours)
+    assert len(quanta) >= layers
+    assert max(one.most for one in quanta) <= 1
+    assert sum(one.differing for one in quanta) <= 0.01 * sum(one.elements for one in quanta)
 
 
 def test_a_wrong_layer_is_seen(tmp_path):
@@ -51,6 +51,6 @@ def test_a_wrong_layer_is_seen(tmp_path):
     shape = [dim.dim_value for dim in image.type.tensor_type.shape.dim]
     feed = layer_inputs(model, {image.name: np.zeros(shape, np.float32)})
     right = {name.removesuffix(READ): array for name, array in feed.items() if name.endswith(READ)}
-    assert {each.most for each in layer_quanta(cut, feed, right)} == {0}
+    assert {one.most for one in layer_quanta(cut, feed, right)} == {0}
     name = next(iter(right))
-    assert max(each.most for each in layer_quanta(cut, feed, {**right, name: right[name] + 2})) == 2
+    assert max(one.most for one in layer_quanta(cut, feed, {**right, name: right[name] + 2})) == 2

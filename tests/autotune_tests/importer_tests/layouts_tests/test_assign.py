@@ -16,14 +16,14 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 def calls(module):
     """Kernels and operations that ``main`` calls."""
-    found = Counter()
+    counts = Counter()
     for block in module["main"].body.blocks:
         for binding in block.bindings:
             call = binding.value
             if isinstance(call, relax.Call):
                 is_kernel = str(call.op.name) == "relax.call_tir"
-                found[call.args[0].name_hint if is_kernel else str(call.op.name)] += 1
-    return found
+                counts[call.args[0].name_hint if is_kernel else str(call.op.name)] += 1
+    return counts
 
 
 def network():
@@ -43,9 +43,9 @@ def network():
 
 def test_conversions_stand_at_the_ends_only():
     module, weights = assign_layouts(network(), Blocked(8))
-    found = calls(module)
-    assert (found["block"], found["unblock"]) == (1, 1)
-    assert found["relax.permute_dims"] == 0
+    counts = calls(module)
+    assert (counts["block"], counts["unblock"]) == (1, 1)
+    assert counts["relax.permute_dims"] == 0
     assert sorted(weight.shape for weight in weights) == [(2, 2, 3, 3, 8, 8)] * 2
     assert int(module["main"].attrs["num_input"]) == 1
 

@@ -19,8 +19,8 @@ def array(*shape):
 
 def check(folder, nodes, outputs, weights, shape=(2, 3, 16)):
     """The names of the model's kernels, after a check that it computes what ONNX Runtime does."""
-    made = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in nodes]
-    model = model_of(made, [value("x", shape)], outputs, weights)
+    protos = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in nodes]
+    model = model_of(protos, [value("x", shape)], outputs, weights)
     assert close(*run(model, folder, {"x": RNG.standard_normal(shape).astype(np.float32)}))
     program = import_program(simplify(load_model(written(model, folder))), tiny.target())
     return sorted(task.name for task in program.tasks)
@@ -72,20 +72,20 @@ def test_one_value_as_a_matrix_and_as_it_is(tmp_path):
 def test_layer_norm_of_a_matrix(tmp_path):
     mean = helper.make_node("ReduceMean", ["d"], ["m"], axes=[-1])
     spread = helper.make_node("ReduceMean", ["sq"], ["v"], axes=[-1])
-    made = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in DENSE]
-    made += [mean, helper.make_node("Sub", ["d", "m"], ["c"]), helper.make_node("Pow", ["c", "two"], ["sq"]), spread]
-    made += [helper.make_node("Sqrt", ["v"], ["s"]), helper.make_node("Div", ["c", "s"], ["y"])]
-    model = model_of(made, [value("x", (2, 3, 16))], ["y"], {**WEIGHTS, "two": np.float32(2)})
+    protos = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in DENSE]
+    protos += [mean, helper.make_node("Sub", ["d", "m"], ["c"]), helper.make_node("Pow", ["c", "two"], ["sq"]), spread]
+    protos += [helper.make_node("Sqrt", ["v"], ["s"]), helper.make_node("Div", ["c", "s"], ["y"])]
+    model = model_of(protos, [value("x", (2, 3, 16))], ["y"], {**WEIGHTS, "two": np.float32(2)})
     assert close(*run(model, tmp_path, {"x": RNG.standard_normal((2, 3, 16)).astype(np.float32)}))
 
 
 @pytest.mark.parametrize("axis", [-1, 2, 1])
 def test_a_layer_norm_keeps_the_matrix(tmp_path, axis):
     norm = helper.make_node("LayerNormalization", ["d", "g", "h"], ["n"], axis=axis, epsilon=1e-3)
-    made = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in DENSE]
-    made += [norm, helper.make_node("MatMul", ["n", "w"], ["q"]), helper.make_node("Add", ["q", "n"], ["y"])]
+    protos = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in DENSE]
+    protos += [norm, helper.make_node("MatMul", ["n", "w"], ["q"]), helper.make_node("Add", ["q", "n"], ["y"])]
     size = (16,) if axis != 1 else (3, 16)
-    model = model_of(made, [value("x", (2, 3, 16))], ["y"], {**WEIGHTS, "g": array(*size), "h": array(*size)})
+    model = model_of(protos, [value("x", (2, 3, 16))], ["y"], {**WEIGHTS, "g": array(*size), "h": array(*size)})
     feed = {"x": RNG.standard_normal((2, 3, 16)).astype(np.float32)}
     assert close(*run(model, tmp_path, feed))
     program = import_program(simplify(load_model(written(model, tmp_path))), tiny.target())
@@ -96,9 +96,9 @@ def test_a_layer_norm_keeps_the_matrix(tmp_path, axis):
 
 
 def test_a_mean_over_another_axis_is_served_the_tensor(tmp_path):
-    made = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in DENSE]
-    made += [helper.make_node("ReduceMean", ["d"], ["m"], axes=[1]), helper.make_node("Sub", ["d", "m"], ["y"])]
-    model = model_of(made, [value("x", (2, 3, 16))], ["y"], WEIGHTS)
+    protos = [helper.make_node(kind, inputs, [output]) for kind, inputs, output in DENSE]
+    protos += [helper.make_node("ReduceMean", ["d"], ["m"], axes=[1]), helper.make_node("Sub", ["d", "m"], ["y"])]
+    model = model_of(protos, [value("x", (2, 3, 16))], ["y"], WEIGHTS)
     assert close(*run(model, tmp_path, {"x": RNG.standard_normal((2, 3, 16)).astype(np.float32)}))
 
 
@@ -111,10 +111,10 @@ def test_rows_split_and_joined_again(tmp_path):
 
 def quantised_when_it_runs(channels, size, zero):
     """Two convolutions of integers, each behind a quantiser whose scale is the image's, as ONNX Runtime writes them."""
-    nodes, weights, given, previous, pads = [], {}, 3, "x", [1, 1, 1, 1]
+    nodes, weights, channels_in, previous, pads = [], {}, 3, "x", [1, 1, 1, 1]
     for layer in ("a", "b"):
         weights |= {
-            f"{layer}w": RNG.integers(0, 256, (channels, given, 3, 3)).astype(np.uint8),
+            f"{layer}w": RNG.integers(0, 256, (channels, channels_in, 3, 3)).astype(np.uint8),
             f"{layer}z": np.array(zero, np.uint8),
             f"{layer}s": np.array(0.004, np.float32),
             f"{layer}b": (RNG.standard_normal((1, channels, 1, 1)) / 4).astype(np.float32),
@@ -129,7 +129,7 @@ def quantised_when_it_runs(channels, size, zero):
             helper.make_node("Add", [f"{layer}y", f"{layer}b"], [f"{layer}r"]),
             helper.make_node("Relu", [f"{layer}r"], [f"{layer}o"]),
         ]
-        given, previous = channels, f"{layer}o"
+        channels_in, previous = channels, f"{layer}o"
     return model_of(nodes, [value("x", (1, 3, size, size))], ["bo"], weights)
 
 

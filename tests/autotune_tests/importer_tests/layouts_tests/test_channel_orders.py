@@ -36,8 +36,8 @@ def conv(source, out, inputs, groups, kernel=1, outputs=CHANNELS):
 def checked(folder, parts, outputs=("y",)):
     """The names of the kernels, after a check that they compute what ONNX Runtime does."""
     nodes, weights = [], {}
-    for made, constants in parts:
-        nodes += made
+    for part, constants in parts:
+        nodes += part
         weights |= constants
     model = model_of(nodes, [value("x", SHAPE)], list(outputs), weights)
     assert close(*run(model, folder, {"x": RNG.standard_normal(SHAPE).astype(np.float32)}))
@@ -90,13 +90,13 @@ def concat(out, *sources, axis=1):
 
 def branching(source, out, half=CHANNELS // 2):
     """A unit of ShuffleNet v2: half of the channels go round a branch, and all are shuffled."""
-    left, right, made = f"{out}_l", f"{out}_r", f"{out}_m"
+    left, right, middle = f"{out}_l", f"{out}_r", f"{out}_m"
     return [
         split(source, [left, right]),
         conv(right, f"{out}_1", half, 1, outputs=half),
         conv(f"{out}_1", f"{out}_2", half, half, 3, outputs=half),
-        conv(f"{out}_2", made, half, 1, outputs=half),
-        concat(f"{out}_c", left, made),
+        conv(f"{out}_2", middle, half, 1, outputs=half),
+        concat(f"{out}_c", left, middle),
         shuffle(f"{out}_c", out, 2),
     ]
 

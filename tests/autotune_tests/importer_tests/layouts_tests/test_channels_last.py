@@ -36,9 +36,9 @@ def test_a_pooled_image_is_reshaped_for_free():
     ]
     weights = {"w": np.ones((8, 4, 1, 1), np.float32), "m": np.ones((8, 5), np.float32)}
     module, _ = assigned(nodes, [value("x", (1, 4, 5, 5))], value("y", (1, 5)), weights)
-    found = calls(module)
-    assert found["relax.permute_dims"] == 1
-    assert found["dense"] == 1
+    counts = calls(module)
+    assert counts["relax.permute_dims"] == 1
+    assert counts["dense"] == 1
 
 
 def test_a_transpose_is_part_of_the_product():

@@ -11,8 +11,8 @@ X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 
 def call(make, *args):
     """The call that ``make`` writes, normalised, with its shape."""
-    made = relax.BlockBuilder().normalize(make(*(relax.const(arg) for arg in args)))
-    return made, tuple(int(size) for size in made.ty.shape)
+    normalised = relax.BlockBuilder().normalize(make(*(relax.const(arg) for arg in args)))
+    return normalised, tuple(int(size) for size in normalised.ty.shape)
 
 
 @pytest.mark.parametrize(
@@ -25,26 +25,28 @@ def call(make, *args):
     ],
 )
 def test_of_one_constant(make, expected):
-    made, shape = call(make, X)
-    folded = fold_call(made, [X], shape, "float32")
-    assert np.shares_memory(folded, X) == (made.op.name != "relax.sqrt")  # a weight of gigabytes is copied once: packed
+    written, shape = call(make, X)
+    folded = fold_call(written, [X], shape, "float32")
+    assert np.shares_memory(folded, X) == (
+        written.op.name != "relax.sqrt"
+    )  # a weight of gigabytes is copied once: packed
     np.testing.assert_array_equal(folded, expected)
 
 
 def test_of_two_constants_and_none():
-    made, shape = call(relax.op.divide, X, X)
-    np.testing.assert_array_equal(fold_call(made, [X, X], shape, "float32"), np.ones_like(X))
-    assert fold_call(made, [X, None], shape, "float32") is None
-    made, shape = call(relax.op.sin, X)
-    assert fold_call(made, [X], shape, "float32") is None
+    written, shape = call(relax.op.divide, X, X)
+    np.testing.assert_array_equal(fold_call(written, [X, X], shape, "float32"), np.ones_like(X))
+    assert fold_call(written, [X, None], shape, "float32") is None
+    written, shape = call(relax.op.sin, X)
+    assert fold_call(written, [X], shape, "float32") is None
 
 
 def test_places_that_count_from_the_end():
     places = np.array([0, -1, 2], np.int64)
-    made, shape = call(relax.op.less, places, np.int64(0))
-    negative = fold_call(made, [places, np.int64(0)], shape, "bool")
+    written, shape = call(relax.op.less, places, np.int64(0))
+    negative = fold_call(written, [places, np.int64(0)], shape, "bool")
     assert negative.tolist() == [False, True, False]
-    made, shape = call(relax.op.add, places, np.int64(3))
-    wrapped = fold_call(made, [places, np.int64(3)], shape, "int64")
-    made, shape = call(relax.op.where, negative, wrapped, places)
-    assert fold_call(made, [negative, wrapped, places], shape, "int64").tolist() == [0, 2, 2]
+    written, shape = call(relax.op.add, places, np.int64(3))
+    wrapped = fold_call(written, [places, np.int64(3)], shape, "int64")
+    written, shape = call(relax.op.where, negative, wrapped, places)
+    assert fold_call(written, [negative, wrapped, places], shape, "int64").tolist() == [0, 2, 2]

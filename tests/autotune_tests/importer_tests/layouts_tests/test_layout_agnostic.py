@@ -31,9 +31,9 @@ def test_one_conversion_behind_an_elementwise_operator(kind, channels, unblocked
 @pytest.mark.parametrize("make", [lambda: Blocked(8), ChannelsLast])
 def test_constants_are_given_the_layout_of_the_image(constant, make):
     nodes = [helper.make_node("Mul", ["c", "k"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
-    found = behind_a_convolution(nodes, 16, (1, 16, 4, 4), make(), {"k": np.full(constant, 2, np.float32)})
-    assert found["relax.multiply"] == 1
-    assert found["unblock"] + found["relax.permute_dims"] == (1 if found["unblock"] else 2)
+    counts = behind_a_convolution(nodes, 16, (1, 16, 4, 4), make(), {"k": np.full(constant, 2, np.float32)})
+    assert counts["relax.multiply"] == 1
+    assert counts["unblock"] + counts["relax.permute_dims"] == (1 if counts["unblock"] else 2)
 
 
 def test_a_mean_over_the_image_stays_native():
@@ -56,8 +56,8 @@ def test_a_scale_known_when_the_model_runs_joins_the_product(shape, tmp_path):
         helper.make_node("Mul", ["f", "s"], ["m"]),
         helper.make_node("Add", ["m", "b"], ["y"]),
     ]
-    given = [value("x", (4, 8), TensorProto.UINT8), value("z", (), TensorProto.UINT8), value("s", shape)]
-    model = model_of(nodes, given, ["y"], weights)
+    infos = [value("x", (4, 8), TensorProto.UINT8), value("z", (), TensorProto.UINT8), value("s", shape)]
+    model = model_of(nodes, infos, ["y"], weights)
     x = np.random.default_rng(0).integers(0, 256, (4, 8)).astype(np.uint8)
     feed = {"x": x, "z": np.array(7, np.uint8), "s": np.full(shape, 0.5, np.float32)}
     expected = (x.astype(np.int32) - 7) @ weights["w"].astype(np.int32) * 0.5 + 1
@@ -96,9 +96,9 @@ def test_images_are_cut_and_joined_as_they_are(axis, channels, make):
     ]
     shape = [1, channels, 4, 4]
     shape[axis] = 2 * shape[axis] + 1
-    found = behind_a_convolution(nodes, channels, tuple(shape), make(), weights)
-    assert found["relax.concat"] == found["relax.strided_slice"] == 1
-    assert found["unblock"] + found["relax.permute_dims"] == (1 if found["unblock"] else 2)
+    counts = behind_a_convolution(nodes, channels, tuple(shape), make(), weights)
+    assert counts["relax.concat"] == counts["relax.strided_slice"] == 1
+    assert counts["unblock"] + counts["relax.permute_dims"] == (1 if counts["unblock"] else 2)
 
 
 @pytest.mark.parametrize(("number", "channels", "native"), [(0.0, 12, True), (3.0, 16, True), (3.0, 12, False)])
@@ -117,8 +117,8 @@ def test_channels_that_do_not_exist_stay_zeros_in_a_border(number, channels, nat
     ]
     model = model_of(nodes, [value("x", (1, 8, 5, 6))], ["y"], weights)
     layouts = Blocked(8)
-    found = calls(assign_layouts(import_graph(model), layouts)[0])
-    assert sum(count for name, count in found.items() if name.startswith("unblock")) == (1 if native else 2)
+    counts = calls(assign_layouts(import_graph(model), layouts)[0])
+    assert sum(count for name, count in counts.items() if name.startswith("unblock")) == (1 if native else 2)
     written(model, tmp_path)
     assert close(
         *run(model, tmp_path, {"x": np.random.default_rng(2).standard_normal((1, 8, 5, 6)).astype(np.float32)})

@@ -34,11 +34,11 @@ def calls(module, name):
 
 @pytest.mark.parametrize("name", ["tiny_cnn", "tiny_encoder", "tiny_gated"])
 def test_every_product_reads_bf16_and_adds_up_in_fp32(name):
-    made = graph(name, BF16)
-    found = [*calls(made, "nn.conv2d"), *calls(made, "matmul")]
-    assert len(found) == len(products(import_graph(simplify(load_model(cached(name), {})))))
-    assert {str(arg.ty.dtype) for call in found for arg in call.args} == {"bfloat16"}
-    assert {str(call.ty.dtype) for call in found} == {"float32"}
+    module = graph(name, BF16)
+    product_calls = [*calls(module, "nn.conv2d"), *calls(module, "matmul")]
+    assert len(product_calls) == len(products(import_graph(simplify(load_model(cached(name), {})))))
+    assert {str(arg.ty.dtype) for call in product_calls for arg in call.args} == {"bfloat16"}
+    assert {str(call.ty.dtype) for call in product_calls} == {"float32"}
 
 
 def test_only_the_chosen_products_read_bf16():
@@ -61,18 +61,18 @@ def stored(*steps, weight="bfloat16"):
             for step in steps:
                 value = builder.emit(step(value))
             array = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
-            made = relax.op.matmul(value, relax.const(rounded(array, weight)))
-            result = builder.emit_output(relax.op.astype(builder.emit(made), "bfloat16"))
+            product = relax.op.matmul(value, relax.const(rounded(array, weight)))
+            result = builder.emit_output(relax.op.astype(builder.emit(product), "bfloat16"))
         builder.emit_func_output(result)
     return builder.finalize()
 
 
 def test_products_read_what_was_cast_to_fp32():
-    made = read_as_stored(stored(lambda x: relax.op.reshape(x, (8, 4)), lambda x: relax.op.permute_dims(x, (1, 0))))
-    (found,) = calls(made, "matmul")
-    assert [str(arg.ty.dtype) for arg in (*found.args, found)] == ["bfloat16", "bfloat16", "float32"]
-    assert {str(call.ty.dtype) for call in calls(made, "permute_dims")} == {"bfloat16"}
-    assert products(made) == []
+    module = read_as_stored(stored(lambda x: relax.op.reshape(x, (8, 4)), lambda x: relax.op.permute_dims(x, (1, 0))))
+    (product,) = calls(module, "matmul")
+    assert [str(arg.ty.dtype) for arg in (*product.args, product)] == ["bfloat16", "bfloat16", "float32"]
+    assert {str(call.ty.dtype) for call in calls(module, "permute_dims")} == {"bfloat16"}
+    assert products(module) == []
 
 
 @pytest.mark.parametrize(
@@ -104,22 +104,24 @@ def test_products_are_numbered_as_onnxs_are(name):
 
 def test_pools_and_additions_read_what_products_do():
     """The residual block's first tensor is read by a product and an addition, as bf16, and made by a pool of bf16."""
-    made = graph("tiny_cnn", BF16)
-    (pool,), (mean,) = calls(made, "nn.max_pool2d"), calls(made, "mean")
+    module = graph("tiny_cnn", BF16)
+    (pool,), (mean,) = calls(module, "nn.max_pool2d"), calls(module, "mean")
     assert {str(call.args[0].ty.dtype) for call in (pool, mean)} == {"bfloat16"}
-    widened = [call for call in calls(made, "astype") if str(call.ty.dtype) == "float32"]
+    widened = [call for call in calls(module, "astype") if str(call.ty.dtype) == "float32"]
     assert len(widened) == 1
 
 
 def test_gates_average_bf16():
-    made = graph("tiny_gated", BF16)
-    (mean,) = calls(made, "mean")
+    module = graph("tiny_gated", BF16)
+    (mean,) = calls(module, "mean")
     assert str(mean.args[0].ty.dtype) == "bfloat16"
 
 
 def test_norms_and_softmax_read_fp32():
-    made = graph("tiny_encoder", BF16)
-    assert {str(call.args[0].ty.dtype) for call in [*calls(made, "mean"), *calls(made, "nn.softmax")]} == {"float32"}
+    module = graph("tiny_encoder", BF16)
+    assert {str(call.args[0].ty.dtype) for call in [*calls(module, "mean"), *calls(module, "nn.softmax")]} == {
+        "float32"
+    }
 
 
 @pytest.mark.parametrize("name", ["tiny_encoder", "tiny_gated", "tiny_unet"])
@@ -133,7 +135,7 @@ def test_outputs_differ_by_the_rounding_of_operands(name, tmp_path):
         build_artifact(out, program, untuned_plan(program, tiny.target()), cached(name), measurer)
         session = InferenceSession(out)
         rng = np.random.default_rng(0)
-        feed = {each.name: rng.standard_normal(each.shape, dtype=np.float32) for each in session.get_inputs()}
+        feed = {arg.name: rng.standard_normal(arg.shape, dtype=np.float32) for arg in session.get_inputs()}
         outputs[precision] = session.run(None, feed)
     for exact, ours in zip(outputs[FP32], outputs[BF16], strict=True):
         error = np.sqrt(np.mean((ours - exact) ** 2)) / np.sqrt(np.mean(exact**2))

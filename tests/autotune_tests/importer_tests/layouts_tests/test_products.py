@@ -11,7 +11,7 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
 def assigned(nodes, shapes, output):
-    model = model_of([helper.make_node(kind, names, [made], **more) for kind, names, made, more in nodes], [], [])
+    model = model_of([helper.make_node(kind, names, [result], **more) for kind, names, result, more in nodes], [], [])
     model.graph.input.extend(value(name, shape) for name, shape in shapes.items())
     model.graph.output.append(value("y", output))
     return calls(assign_layouts(import_graph(model), Blocked(8))[0])
@@ -27,15 +27,15 @@ def test_attention_needs_no_transpose():
         ("MatMul", ["scores", "c"], "mixed", {}),
         ("Transpose", ["mixed"], "y", heads),
     ]
-    found = assigned(nodes, dict.fromkeys("qkv", (1, 6, 2, 4)), (1, 6, 2, 4))
-    assert sum(found.values()) == 2
-    assert all(name.startswith("batch_matmul") for name in found)
+    counts = assigned(nodes, dict.fromkeys("qkv", (1, 6, 2, 4)), (1, 6, 2, 4))
+    assert sum(counts.values()) == 2
+    assert all(name.startswith("batch_matmul") for name in counts)
 
 
 def test_rows_may_be_the_last_axis_of_the_result():
     nodes = [("MatMul", ["a", "b"], "p", {}), ("Transpose", ["p"], "y", {"perm": [0, 3, 1, 2]})]
-    found = assigned(nodes, {"a": (1, 2, 3, 4), "b": (1, 2, 4, 5)}, (1, 5, 2, 3))
-    assert sum(found.values()) == 1
+    counts = assigned(nodes, {"a": (1, 2, 3, 4), "b": (1, 2, 4, 5)}, (1, 5, 2, 3))
+    assert sum(counts.values()) == 1
 
 
 def test_a_cast_between_product_and_transpose_hides_nothing():
@@ -44,11 +44,11 @@ def test_a_cast_between_product_and_transpose_hides_nothing():
         ("Cast", ["p"], "short", {"to": TensorProto.FLOAT16}),
         ("Transpose", ["short"], "y", {"perm": [0, 2, 1, 3]}),
     ]
-    found = assigned(nodes, {"a": (1, 2, 3, 4), "b": (1, 2, 4, 5)}, (1, 3, 2, 5))
-    assert "relax.permute_dims" not in found
-    assert found["relax.astype"] == 1
+    counts = assigned(nodes, {"a": (1, 2, 3, 4), "b": (1, 2, 4, 5)}, (1, 3, 2, 5))
+    assert "relax.permute_dims" not in counts
+    assert counts["relax.astype"] == 1
 
 
-@pytest.mark.parametrize(("left", "right", "made"), [((2, 3, 4), (1, 4, 5), (2, 3, 5)), ((4,), (2, 4, 5), (2, 5))])
-def test_batches_that_differ_are_left_to_relax(left, right, made):
-    assert assigned([("MatMul", ["a", "b"], "y", {})], {"a": left, "b": right}, made) == {"relax.matmul": 1}
+@pytest.mark.parametrize(("left", "right", "kernels"), [((2, 3, 4), (1, 4, 5), (2, 3, 5)), ((4,), (2, 4, 5), (2, 5))])
+def test_batches_that_differ_are_left_to_relax(left, right, kernels):
+    assert assigned([("MatMul", ["a", "b"], "y", {})], {"a": left, "b": right}, kernels) == {"relax.matmul": 1}

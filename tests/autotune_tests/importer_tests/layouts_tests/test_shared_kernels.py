@@ -25,13 +25,13 @@ def products(program):
     return [task for task in program.tasks if task.template == "matmul"]
 
 
-@pytest.mark.parametrize(("factors", "given"), [((0.5, 0.25, 0.125), 1), ((0.5, 0.5, 0.5), 0)])
-def test_layers_share_a_kernel_and_each_has_its_number(factors, given, tmp_path):
+@pytest.mark.parametrize(("factors", "count"), [((0.5, 0.25, 0.125), 1), ((0.5, 0.5, 0.5), 0)])
+def test_layers_share_a_kernel_and_each_has_its_number(factors, count, tmp_path):
     model = scaled(factors)
     (task,) = products(imported(model, tmp_path))
     assert task.weight == 3
-    assert task.shapes.count((given,)) == given, "numbers that are equal everywhere stay in the kernel"
-    assert len(task.numbers) == given
+    assert task.shapes.count((count,)) == count, "numbers that are equal everywhere stay in the kernel"
+    assert len(task.numbers) == count
     assert set(task.numbers) <= set(factors), "a candidate is checked with those of one of them"
     feed = {"x": np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)}
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)[0]
@@ -40,5 +40,5 @@ def test_layers_share_a_kernel_and_each_has_its_number(factors, given, tmp_path)
 
 def test_an_exponent_stays_a_number_of_its_kernel(tmp_path):
     """A square is one product; a power of an unknown exponent is a logarithm and an exponential."""
-    found = products(imported(scaled((0.5, 0.5), (2.0, 3.0)), tmp_path))
-    assert all((1,) not in task.shapes for task in found)
+    tasks = products(imported(scaled((0.5, 0.5), (2.0, 3.0)), tmp_path))
+    assert all((1,) not in task.shapes for task in tasks)

@@ -17,10 +17,10 @@ def scaled(chain, side, shape=(CHANNELS,)):
     names = ["c", *(f"c{index}" for index in range(1, len(chain))), "made"]
     steps = zip(chain, names[:-1], names[1:], strict=True)
     nodes = [
-        helper.make_node("Cast", [read], [made], to=kind)
+        helper.make_node("Cast", [read], [written], to=kind)
         if isinstance(kind, int)
-        else helper.make_node(kind, [read], [made])
-        for kind, read, made in steps
+        else helper.make_node(kind, [read], [written])
+        for kind, read, written in steps
     ]
     nodes.append(helper.make_node("Add", ["x", "made"], ["y"]))
     return model_of(nodes, [value("x", (1, side, side, CHANNELS)), value("c", shape)], ["y"])
@@ -71,7 +71,7 @@ def test_a_result_of_the_model_may_be_small_and_read_by_many(tmp_path):
 def test_chains_that_read_their_operands_often_are_divided(count, largest, tmp_path):
     """Mish reads its operand many times: inlined into each other, eight of them would have millions of operators."""
     names = ["x", *(f"v{index}" for index in range(1, count)), "y"]
-    nodes = [helper.make_node("Mish", [read], [made]) for read, made in itertools.pairwise(names)]
+    nodes = [helper.make_node("Mish", [read], [written]) for read, written in itertools.pairwise(names)]
     model = model_of(nodes, [value("x", (4, 16))], ["y"], opset=18)
     program = imported(model, tmp_path)
     assert len(program.tasks) <= 2

@@ -21,13 +21,13 @@ def projected():
     x = _levels(b, b.input("image", (1, 16, 6, 6)), 8 / 255)
     short = _levels(b, conv(x, 32, 16), 5 / 255)
     y = _levels(b, conv(_levels(b, b.relu(conv(x, 32, 16)), 5 / 255, 0), 32, 32), 5 / 255)
-    made = _levels(b, b.relu(b.op("Add", y, short)), 12 / 255, 0)
-    return b.model(0, result=_levels(b, conv(made, 16, 32), 5 / 255))
+    levels = _levels(b, b.relu(b.op("Add", y, short)), 12 / 255, 0)
+    return b.model(0, result=_levels(b, conv(levels, 16, 32), 5 / 255))
 
 
 def test_a_short_cut_lies_in_memory_as_bytes(tmp_path):
     model = projected()
-    stored = [made for name, _, made, _ in kernels(imported(model, tmp_path)) if "conv2d" in name]
+    stored = [dtype for name, _, dtype, _ in kernels(imported(model, tmp_path)) if "conv2d" in name]
     assert stored == ["uint8"] * 3 + ["float32"], "what is computed last is the model's output"
 
 
@@ -59,12 +59,14 @@ def read_twice():
 
 def test_whoever_reads_bytes_makes_numbers_of_them(tmp_path):
     model = read_twice()
-    made = kernels(imported(model, tmp_path))
-    products = [name for name, _, _, _ in made if "matmul" in name]
+    all_kernels = kernels(imported(model, tmp_path))
+    products = [name for name, _, _, _ in all_kernels if "matmul" in name]
     assert len(products) == 3
-    assert sum("uint8" in reads for name, reads, _, _ in made if "matmul" in name) >= 2
+    assert sum("uint8" in reads for name, reads, _, _ in all_kernels if "matmul" in name) >= 2
     alone = [
-        name for name, reads, dtype, _ in made if reads == ["uint8"] and dtype == "float32" and "reshape" not in name
+        name
+        for name, reads, dtype, _ in all_kernels
+        if reads == ["uint8"] and dtype == "float32" and "reshape" not in name
     ]
     assert not alone, "what only dequantises is no kernel"
     feed = {"tokens": np.random.default_rng(1).standard_normal((2, 3, 16)).astype(np.float32)}
@@ -89,8 +91,8 @@ def gated():
 def test_a_gate_is_a_kernel_of_its_own_that_reads_bytes(tmp_path):
     path = quantise(gated(), "u8s8", tmp_path / "gated.onnx")
     model = load_model(path)
-    made = kernels(imported(model, tmp_path))
-    *inner, _, _ = made  # what is computed last is the model's output
+    all_kernels = kernels(imported(model, tmp_path))
+    *inner, _, _ = all_kernels  # what is computed last is the model's output
     assert not [name for name, _, dtype, size in inner if dtype == "float32" and size > 32]
     tasks = imported(model, tmp_path).tasks
     assert not [task.name for task in tasks if task.template == "generic"]

@@ -27,10 +27,10 @@ def test_a_conversion_is_emitted_once(make, native):
     value = Value((1, 12, 5, 6), plain=image)
     with layouts.builder.function("main", [image]):
         with layouts.builder.dataflow():
-            made = layouts.native(value)
-            assert shape_of(made) == native
-            assert layouts.native(value) is made
-            back = layouts.plain(Value(value.shape, native=made))
+            converted = layouts.native(value)
+            assert shape_of(converted) == native
+            assert layouts.native(value) is converted
+            back = layouts.plain(Value(value.shape, native=converted))
             assert shape_of(back) == value.shape
             result = layouts.builder.emit_output(back)
         layouts.builder.emit_func_output(result)

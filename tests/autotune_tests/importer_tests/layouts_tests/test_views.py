@@ -50,7 +50,7 @@ NORMALISED = [
 
 def normalised():
     """Heads (1, 2, 4, 6) normalised along the last axis, which is not the source's, then multiplied."""
-    nodes = [helper.make_node(kind, names, [made], **more) for kind, names, made, more in NORMALISED]
+    nodes = [helper.make_node(kind, names, [result], **more) for kind, names, result, more in NORMALISED]
     constants = {
         "axis": np.array([-1]),
         "whole": np.array([1, 2, 4, 6]),

@@ -30,7 +30,7 @@ def quantised(bits, axis, zeros):
         return helper.make_tensor(name, KINDS[bits], array.shape, (pairs[:, 0] | pairs[:, 1] << 4).tobytes(), raw=True)
 
     tensors = [tensor(levels, "w"), numpy_helper.from_array(scale, "s"), *([tensor(points, "z")] if zeros else [])]
-    wide = [np.repeat(each, GROUP, axis).astype(np.float32) for each in (points if zeros else points * 0, scale)]
+    wide = [np.repeat(array, GROUP, axis).astype(np.float32) for array in (points if zeros else points * 0, scale)]
     return tensors, (levels - wide[0]) * wide[1]
 
 
@@ -51,9 +51,9 @@ def model(kind, bits, axis, zeros):
         ]
     else:
         nodes.append(helper.make_node("MatMul", ["x", "d"], ["y"]))
-    made = model_of(nodes, inputs, ["y"], opset=21)
-    made.graph.initializer.extend(tensors)
-    return made, numbers
+    proto = model_of(nodes, inputs, ["y"], opset=21)
+    proto.graph.initializer.extend(tensors)
+    return proto, numbers
 
 
 CASES = [
@@ -65,7 +65,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "bits", "axis", "zeros"), CASES)
 def test_it_computes_what_the_integers_stand_for(kind, bits, axis, zeros, tmp_path):
-    made, numbers = model(kind, bits, axis, zeros)
+    proto, numbers = model(kind, bits, axis, zeros)
     rng = np.random.default_rng(0)
     if kind == "Gather":
         feed = np.array([[0, 5], [N - 1, 2]], np.int64)
@@ -74,19 +74,19 @@ def test_it_computes_what_the_integers_stand_for(kind, bits, axis, zeros, tmp_pa
         feed = rng.standard_normal((3, K), np.float32)
         expected = feed @ (numbers if axis == 0 else numbers.T)
         error = 0.02 * np.abs(expected).max()  # activations are rounded to 127 levels
-    (ours,) = run_ours(made, tmp_path, {"x": feed})
+    (ours,) = run_ours(proto, tmp_path, {"x": feed})
     assert np.abs(ours - expected).max() <= error
-    simple = simplify(load_model(written(made, tmp_path, "again.onnx")))
+    simple = simplify(load_model(written(proto, tmp_path, "again.onnx")))
     assert sum(node.op_type in OPERATORS for node in simple.graph.node) == 1
     assert all(node.op_type != "DequantizeLinear" for node in simple.graph.node)
 
 
 def test_integers_that_others_read_are_left_to_them(tmp_path):
-    made, numbers = model("MatMul", 4, 0, False)
-    made.graph.node.append(helper.make_node("ReduceSum", ["d"], ["total"], keepdims=0))
-    made.graph.output.append(value("total", ()))
+    proto, numbers = model("MatMul", 4, 0, False)
+    proto.graph.node.append(helper.make_node("ReduceSum", ["d"], ["total"], keepdims=0))
+    proto.graph.output.append(value("total", ()))
     feed = np.random.default_rng(0).standard_normal((3, K), np.float32)
-    product, total = run_ours(made, tmp_path, {"x": feed})
+    product, total = run_ours(proto, tmp_path, {"x": feed})
     assert np.abs(product - feed @ numbers).max() <= 0.02 * np.abs(feed @ numbers).max()
     assert total == pytest.approx(numbers.sum(), rel=1e-4)
 
@@ -100,7 +100,9 @@ def heads(bits, zeros, columns):
         scale = rng.uniform(0.05, 0.15, (count, K // GROUP)).astype(np.float32)
         zero = rng.integers(0, 1 << bits, scale.shape, np.uint8) if points else np.full_like(scale, 1 << (bits - 1))
         bias = rng.standard_normal(count, np.float32)
-        stored = [each[:, ::2] | each[:, 1::2] << 4 if bits == 4 else each for each in (levels, zero.astype(np.uint8))]
+        stored = [
+            array[:, ::2] | array[:, 1::2] << 4 if bits == 4 else array for array in (levels, zero.astype(np.uint8))
+        ]
         arrays = {"w": stored[0].reshape(count, K // GROUP, -1), "s": scale.reshape(-1)}
         arrays.update({"z": stored[1].reshape(-1)} if points else {})
         names = [f"{name}{index}" for name in arrays]
@@ -112,12 +114,12 @@ def heads(bits, zeros, columns):
             helper.make_node("Add", [f"p{index}", f"b{index}"], [f"a{index}"]),
             helper.make_node("Reshape", [f"a{index}", "shape"], [f"y{index}"]),
         ]
-        wide = [np.repeat(each, GROUP, 1).astype(np.float32) for each in (zero, scale)]
+        wide = [np.repeat(array, GROUP, 1).astype(np.float32) for array in (zero, scale)]
         expected.append(((levels - wide[0]) * wide[1], bias))
-    made = model_of(nodes, [value("x", (3, K))], [f"y{index}" for index in range(len(columns))], opset=21)
-    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    made.graph.initializer.extend([*tensors, numpy_helper.from_array(np.array([3, -1, 16], np.int64), "shape")])
-    return made, expected
+    proto = model_of(nodes, [value("x", (3, K))], [f"y{index}" for index in range(len(columns))], opset=21)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    proto.graph.initializer.extend([*tensors, numpy_helper.from_array(np.array([3, -1, 16], np.int64), "shape")])
+    return proto, expected
 
 
 @pytest.mark.parametrize(
@@ -131,13 +133,13 @@ def heads(bits, zeros, columns):
     ],
 )
 def test_products_that_are_split_into_heads_are_one(bits, zeros, columns, products, tmp_path):
-    made, expected = heads(bits, zeros, columns)
+    proto, expected = heads(bits, zeros, columns)
     feed = np.random.default_rng(0).standard_normal((3, K), np.float32)
-    ours = run_ours(made, tmp_path, {"x": feed})
+    ours = run_ours(proto, tmp_path, {"x": feed})
     for one, (numbers, bias) in zip(ours, expected, strict=True):
         right = (feed @ numbers.T + bias).reshape(3, -1, 16)
         assert np.abs(one - right).max() <= 0.02 * np.abs(right).max()
-    simple = simplify(load_model(written(made, tmp_path, "again.onnx")))
+    simple = simplify(load_model(written(proto, tmp_path, "again.onnx")))
     assert sum(node.op_type == "LowBitMatMul" for node in simple.graph.node) == products
 
 
@@ -155,9 +157,11 @@ def test_products_behind_a_computed_shape_stay_packed(tmp_path):
         helper.make_node("DequantizeLinear", [tensor.name for tensor in tensors], ["d"], axis=0, block_size=GROUP),
         helper.make_node("MatMul", ["many", "d"], ["y"]),
     ]
-    made = model_of(nodes, [value("x", (3, K))], ["y"], opset=21)
+    proto = model_of(nodes, [value("x", (3, K))], ["y"], opset=21)
     integers: dict[str, np.ndarray | np.int64] = {"zero": np.int64(0), "one": np.int64(1)}
     integers |= {"axis": np.array([1]), "zeros": np.array([0]), "ones": np.array([1])}
-    made.graph.initializer.extend([*tensors, *(numpy_helper.from_array(np.asarray(v), n) for n, v in integers.items())])
-    small = simplify(load_model(written(made, tmp_path), {}))
+    proto.graph.initializer.extend(
+        [*tensors, *(numpy_helper.from_array(np.asarray(v), n) for n, v in integers.items())]
+    )
+    small = simplify(load_model(written(proto, tmp_path), {}))
     assert "LowBitMatMul" in {node.op_type for node in small.graph.node}

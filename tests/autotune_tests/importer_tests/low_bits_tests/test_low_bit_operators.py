@@ -92,9 +92,9 @@ def test_constant_activations(tmp_path):
     """Larger than what is folded."""
     case = packed((2, 3), 32, 64, 32)
     model = case.model()
-    (given,) = (value.name for value in model.graph.input)
-    array = case.feed()[given]
-    model.graph.initializer.append(numpy_helper.from_array(array, given))
+    (name,) = (value.name for value in model.graph.input)
+    array = case.feed()[name]
+    model.graph.initializer.append(numpy_helper.from_array(array, name))
     del model.graph.input[:]
     model.graph.input.append(helper.make_tensor_value_info("other", TensorProto.FLOAT, [4]))
     model.graph.node.append(helper.make_node("Neg", ["other"], ["negative"]))
@@ -114,9 +114,9 @@ def test_rows_outside_the_table_are_held_within_it(tmp_path):
     feed = case.feed()
     name = next(name for name, array in feed.items() if array.dtype == np.int64)
     beyond, within = np.array([[2**40, -12, 4]]), np.array([[10, 0, 4]])
-    (found,) = run_ours(case.model(), tmp_path, {**feed, name: beyond})
+    (output,) = run_ours(case.model(), tmp_path, {**feed, name: beyond})
     (wanted,) = run_ours(case.model(), tmp_path, {**feed, name: within})
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(output, wanted)
 
 
 @pytest.mark.parametrize("level", [1, 4])

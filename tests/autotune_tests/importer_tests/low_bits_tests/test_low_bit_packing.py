@@ -36,29 +36,29 @@ def read_back(packed, bits):
 @pytest.mark.parametrize(("bits", "order", "columns"), [(4, "nk", N), (8, "nk", N), (4, "kn", N + 1), (8, "kn", N)])
 def test_levels_are_where_a_dot_product_reads_them(bits, order, columns, signed, chunk, monkeypatch):
     monkeypatch.setattr(low_bit_packing, "CHUNK_BYTES", chunk)
-    given, levels = weight(bits, order, signed, columns)
-    packed = pack_levels(given, 16)
+    matrix, levels = weight(bits, order, signed, columns)
+    packed = pack_levels(matrix, 16)
     assert packed.nbytes == 32 * K * bits // 8
     assert np.array_equal(read_back(packed, bits)[:columns], levels)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_scales_and_zero_points_are_by_panels(bits):
-    given, _ = weight(bits, "nk")
-    scale, zero = pack_groups(given.scale, 16), pack_zeros([given], 16)
-    assert np.array_equal(scale.transpose(0, 2, 1).reshape(-1, K // GROUP)[:N], given.scale)
+    matrix, _ = weight(bits, "nk")
+    scale, zero = pack_groups(matrix.scale, 16), pack_zeros([matrix], 16)
+    assert np.array_equal(scale.transpose(0, 2, 1).reshape(-1, K // GROUP)[:N], matrix.scale)
     assert not scale.transpose(0, 2, 1).reshape(-1, K // GROUP)[N:].any()
     groups = unpacked(zero.transpose(0, 2, 1), bits).reshape(-1, K // GROUP)
-    assert np.array_equal(groups[:N], given.zero)
+    assert np.array_equal(groups[:N], matrix.zero)
 
 
 def test_zero_points_of_half_the_range_are_left_out():
-    given, _ = weight(4, "nk")
-    given.zero[...] = 8
-    assert pack_zeros([given], 16) is None
+    matrix, _ = weight(4, "nk")
+    matrix.zero[...] = 8
+    assert pack_zeros([matrix], 16) is None
 
 
 def test_numbers_are_levels_less_zero_points_times_scales():
-    given, levels = weight(4, "nk")
-    wide = [np.repeat(each, GROUP, 1).astype(np.float32) for each in (given.zero, given.scale)]
-    assert np.allclose(given.numbers(), ((levels - wide[0]) * wide[1]).T)
+    matrix, levels = weight(4, "nk")
+    wide = [np.repeat(array, GROUP, 1).astype(np.float32) for array in (matrix.zero, matrix.scale)]
+    assert np.allclose(matrix.numbers(), ((levels - wide[0]) * wide[1]).T)

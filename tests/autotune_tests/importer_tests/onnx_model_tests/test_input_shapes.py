@@ -41,7 +41,7 @@ def test_parse_input_refuses(text):
 def test_symbols_are_bound_everywhere():
     model = model_of([helper.make_node("Add", ["x", "z"], ["y"])], [value("x", ("n", 3)), value("z", ("n", 3))], ["y"])
     bind_inputs(model, dict([parse_input("x:4x3")]), HERE)
-    assert [dims(each) for each in model.graph.input] == [[4, 3], [4, 3]]
+    assert [dims(info) for info in model.graph.input] == [[4, 3], [4, 3]]
     with pytest.raises(UsageError, match=r"names no input of m\.onnx"):
         bind_inputs(model, {"nope": (1,)}, HERE)
 
@@ -76,7 +76,7 @@ def test_the_message_has_the_whole_command():
 def bound(model, inputs=None):
     """The shapes of the inputs, and what is noted of them."""
     bind_inputs(model, inputs or {}, Path("m.onnx"))
-    shapes = [[dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in model.graph.input]
+    shapes = [[dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in model.graph.input]
     return shapes, [entry.value for entry in model.metadata_props]
 
 
@@ -128,9 +128,9 @@ def test_an_unknown_rank_is_not_assumed():
 
 def test_what_is_said_asks_for_what_is_assumed():
     values = [value("my ids", ("b", "t")), value("mask", ("b", "t")), value("x", ("?", "?")), value("z", ("b", 3))]
-    nodes = [helper.make_node("Identity", [each.name], [f"y{number}"]) for number, each in enumerate(values)]
+    nodes = [helper.make_node("Identity", [info.name], [f"y{number}"]) for number, info in enumerate(values)]
     shapes, notes = bound(model_of(nodes, values, ["y0"]))
     words = shlex.split(notes[0].partition("taken as ")[2].partition(" (")[0])
-    given = dict(map(parse_input, words[1::2]))
-    assert set(given) == {"my ids", "x"}  # the others follow
-    assert bound(model_of(nodes, values, ["y0"]), given)[0] == shapes == [[1, 128], [1, 128], [1, 128], [1, 3]]
+    shapes_asked = dict(map(parse_input, words[1::2]))
+    assert set(shapes_asked) == {"my ids", "x"}  # the others follow
+    assert bound(model_of(nodes, values, ["y0"]), shapes_asked)[0] == shapes == [[1, 128], [1, 128], [1, 128], [1, 3]]

@@ -27,10 +27,10 @@ def model():
 
 
 def test_large_weights_that_are_read_are_beside():
-    made = light(model())
-    assert [*made.weights] == ["large"]
-    assert [tensor.name for tensor in made.proto.graph.initializer] == ["large", "small"]
-    assert len(made.proto.SerializeToString()) < WEIGHTS["large"].nbytes
+    lit = light(model())
+    assert [*lit.weights] == ["large"]
+    assert [tensor.name for tensor in lit.proto.graph.initializer] == ["large", "small"]
+    assert len(lit.proto.SerializeToString()) < WEIGHTS["large"].nbytes
     assert WIDTH <= SKELETON_ELEMENTS < WEIGHTS["large"].size
 
 
@@ -49,7 +49,7 @@ def test_the_whole_model_has_its_data_again():
 
 
 def test_weights_that_lie_beside_a_model_stay_there():
-    made = light(model())
-    again = light(made.proto, {**made.weights, "other": WEIGHTS["small"]})
-    assert again.weights.keys() == made.weights.keys()
-    assert again.weights["large"] is made.weights["large"]
+    lit = light(model())
+    again = light(lit.proto, {**lit.weights, "other": WEIGHTS["small"]})
+    assert again.weights.keys() == lit.weights.keys()
+    assert again.weights["large"] is lit.weights["large"]

@@ -22,21 +22,21 @@ GROWING = "s = Concat<axis = 0>(s0, z)\n new = Add(s, limit)"
 TURNED = "s = Transpose(s0)\n new = Add(s, limit)"
 
 
-def turn(body, given="float[n, m] s0", made="float[p, q] new"):
+def turn(body, taken="float[n, m] s0", left="float[p, q] new"):
     """A body of a loop that goes on while ``new`` is small."""
     end = "most = ReduceMax<keepdims = 0>(new)\n go = Less(most, limit)"
-    return f"turn (int64 i, bool on, {given}) => (bool go, {made}) {{ {body}\n {end} }}"
+    return f"turn (int64 i, bool on, {taken}) => (bool go, {left}) {{ {body}\n {end} }}"
 
 
 def model(body, after, outputs="y", states="x"):
     """A loop until a value is large; ``after`` reads its states as ``a`` and ``b``."""
     heads = ", ".join(f"float[] {name}" for name in outputs.split())
-    made = ", ".join("ab"[: len(states.split())])
-    text = MODEL.format(outputs=heads, made=made, states=", ".join(states.split()), body=body, after=after)
+    letters = ", ".join("ab"[: len(states.split())])
+    text = MODEL.format(outputs=heads, made=letters, states=", ".join(states.split()), body=body, after=after)
     return onnx.shape_inference.infer_shapes(parser.parse_model(text))
 
 
-TWO = {"given": "float[n, m] s0, float[k, l] r0", "made": "float[p, q] new, float[u, v] r"}
+TWO = {"taken": "float[n, m] s0, float[k, l] r0", "left": "float[p, q] new, float[u, v] r"}
 APART = turn(GROWING + "\n r = Relu(r0)", **TWO)
 FOLLOWING = turn(GROWING + "\n r = Relu(s0)", **TWO)
 BEHIND = "y = MatMul(a, w)\n v = Concat<axis = 0>(b, z)"
@@ -57,24 +57,24 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_shape_that_is_declared_is_the_one_that_is_made(case):
-    given, expected = CASES[case]
-    found = onnx.ModelProto()
-    found.CopyFrom(given)
-    declare_states(found)
+    original, expected = CASES[case]
+    declared = onnx.ModelProto()
+    declared.CopyFrom(original)
+    declare_states(declared)
     shapes = {}
-    for value in (*found.graph.value_info, *found.graph.output):
+    for value in (*declared.graph.value_info, *declared.graph.output):
         kind = value.type.tensor_type
         if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
             shapes[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
     assert shapes == expected
-    asked = [name for name in expected if name not in {value.name for value in given.graph.output}]
-    given.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
-    session = reference_session(given)
+    asked = [name for name in expected if name not in {value.name for value in original.graph.output}]
+    original.graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked)
+    session = reference_session(original)
     names = [value.name for value in session.get_outputs()]
     feed = {"x": np.full(SQUARE, 0.1, np.float32), "z": np.full((2, 3), 0.1, np.float32)}
     results = session.run(None, {value.name: feed[value.name] for value in session.get_inputs()})
-    made = dict(zip(names, results, strict=True))
-    assert {name: made[name].shape for name in expected} == expected
+    outputs = dict(zip(names, results, strict=True))
+    assert {name: outputs[name].shape for name in expected} == expected
 
 
 def test_what_reads_a_state_is_tuned(tmp_path):

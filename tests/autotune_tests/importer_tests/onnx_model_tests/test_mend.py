@@ -25,8 +25,8 @@ def unsorted():
     )
 
 
-def negation(read, made):
-    return helper.make_node("Neg", [read], [made], "n")
+def negation(read, output):
+    return helper.make_node("Neg", [read], [output], "n")
 
 
 def untyped_output():
@@ -50,8 +50,8 @@ def spelt_out_domain():
 def repeated_initialiser():
     model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], [value("x", (1, 3))], ["y"])
     arrays = {"w": (1.0, 2.0), "": (3.0,)}
-    for name, each in ((name, number) for name, numbers in arrays.items() for number in numbers):
-        model.graph.initializer.append(numpy_helper.from_array(np.full(3, each, np.float32), name))
+    for name, number_of in ((name, number) for name, numbers in arrays.items() for number in numbers):
+        model.graph.initializer.append(numpy_helper.from_array(np.full(3, number_of, np.float32), name))
     return model
 
 
@@ -108,7 +108,7 @@ def test_bodies_are_sorted_and_what_they_read_comes_first(tmp_path):
     assert outer_reads(choice) == {"c", "a"}
     mend(model, "m")
     assert [node.op_type for node in model.graph.node] == ["Neg", "If"]
-    then = next(each.g for each in model.graph.node[1].attribute if each.name == "then_branch")
+    then = next(attribute.g for attribute in model.graph.node[1].attribute if attribute.name == "then_branch")
     assert [list(node.output) for node in then.node] == [["q"], ["t"]]
 
 

@@ -55,8 +55,8 @@ def taken(model, folder):
 
 
 def names_of(graph):
-    found = {each.name for field in (graph.input, graph.output, graph.initializer) for each in field}
-    return found | {name for node in walk_nodes(graph.node) for name in (*node.input, *node.output) if name}
+    own = {entry.name for field in (graph.input, graph.output, graph.initializer) for entry in field}
+    return own | {name for node in walk_nodes(graph.node) for name in (*node.input, *node.output) if name}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -71,7 +71,7 @@ def test_tensors_that_are_called_what_passes_invent(tmp_path, seed):
     ]
     rng = np.random.default_rng(seed)
     stems = rng.permutation(inner)
-    new = dict(zip((str(each) for each in stems), rng.permutation(invented), strict=False))
+    new = dict(zip((str(stem) for stem in stems), rng.permutation(invented), strict=False))
     for tensor in model.graph.initializer:
         tensor.name = new.get(tensor.name, tensor.name)
     for node in model.graph.node:

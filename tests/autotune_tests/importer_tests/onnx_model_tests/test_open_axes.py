@@ -19,29 +19,29 @@ def interface():
 
 
 def test_outputs_follow_the_symbols_of_inputs():
-    found = interface()
-    assert [spec.shape for spec in found.inputs] == [("batch", 6), ("mask_0",)]
-    assert [spec.shape for spec in found.outputs] == [("batch", 6), ("?",), (5,)]
-    assert found.scale == {(0, 0): Fraction(2)}
-    assert found.output_shape(0, (16, 6), {"batch": 3}) == (6, 6)
-    assert found.symbols == ("batch", "mask_0")
-    assert found.axes("batch") == {"x": [0]}
-    assert not found.knows_outputs()
+    common = interface()
+    assert [spec.shape for spec in common.inputs] == [("batch", 6), ("mask_0",)]
+    assert [spec.shape for spec in common.outputs] == [("batch", 6), ("?",), (5,)]
+    assert common.scale == {(0, 0): Fraction(2)}
+    assert common.output_shape(0, (16, 6), {"batch": 3}) == (6, 6)
+    assert common.symbols == ("batch", "mask_0")
+    assert common.axes("batch") == {"x": [0]}
+    assert not common.knows_outputs()
 
 
 def test_sizes_without_a_name_are_independent():
     model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", ("?", 3, "?", "-1"))], ["y"])
     specs = [[("x", (n, 3, 4 * n, 9 * n), "float32")] for n in (1, 2)]
-    found = open_interface(model, specs, [[("y", *each[0][1:])] for each in specs])
-    assert found.inputs[0].shape == ("x_0", 3, "x_2", "x_3")
-    assert found.sizes({"x": (1, 3, 48, 192)}) == {"x_0": 1, "x_2": 48, "x_3": 192}
+    common = open_interface(model, specs, [[("y", *own_specs[0][1:])] for own_specs in specs])
+    assert common.inputs[0].shape == ("x_0", 3, "x_2", "x_3")
+    assert common.sizes({"x": (1, 3, 48, 192)}) == {"x_0": 1, "x_2": 48, "x_3": 192}
 
 
 def test_of_sizes_that_grow_alike_an_output_follows_the_equal_one():
     model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", ("batch", "length"))], ["y"])
     specs = [[("x", (n, 16 * n), "float32")] for n in (1, 2)]
-    found = open_interface(model, specs, [[("y", (n, 16 * n), "float32")] for n in (1, 2)])
-    assert found.outputs[0].shape == ("batch", "length")
+    common = open_interface(model, specs, [[("y", (n, 16 * n), "float32")] for n in (1, 2)])
+    assert common.outputs[0].shape == ("batch", "length")
 
 
 def test_sizes_that_no_set_varies_are_told_apart_by_one_more_set():
@@ -51,9 +51,9 @@ def test_sizes_that_no_set_varies_are_told_apart_by_one_more_set():
     wider = wider_shapes(model, specs)
     assert wider == {"x": (2, 384, 6), "m": (2, 384)}
     more = [("x", wider["x"], "float32"), ("m", wider["m"], "int64")]
-    found = open_interface(model, [*specs, more], [[("y", (1, 256), "float32")], [("y", (2, 768), "float32")]])
-    assert found.outputs[0].shape == ("batch", "length")
-    assert found.output_shape(0, (2, 768), {"batch": 1, "length": 100}) == (1, 200)
+    common = open_interface(model, [*specs, more], [[("y", (1, 256), "float32")], [("y", (2, 768), "float32")]])
+    assert common.outputs[0].shape == ("batch", "length")
+    assert common.output_shape(0, (2, 768), {"batch": 1, "length": 100}) == (1, 200)
 
 
 def test_there_is_no_wider_set_of_what_all_sets_vary_or_the_model_lacks():

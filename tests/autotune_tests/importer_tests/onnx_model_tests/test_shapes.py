@@ -21,7 +21,7 @@ def test_large_weights_are_inputs_of_the_skeleton():
     model = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (1,)), value("large", (1,))], ["y"], weights)
     small = skeleton(model)
     assert [tensor.name for tensor in small.graph.initializer] == ["small"]
-    assert [each.name for each in small.graph.input] == ["x", "large"]
+    assert [info.name for info in small.graph.input] == ["x", "large"]
 
 
 def test_declared_inner_shapes_are_replaced():

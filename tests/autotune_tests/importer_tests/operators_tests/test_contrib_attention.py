@@ -104,8 +104,8 @@ def grouped(label, length, used, total, past=0, packed=False, outputs=(1, 1, 1),
     angles = floats(16, 8)
     tables = (np.cos(angles), np.sin(angles)) if turned else (None, None)
     arrays = (*x, *cache, ints(*used), np.array(total, I32), *tables)
-    given = {"num_heads": 4, "kv_num_heads": 2, **attributes}
-    return Case("GroupQueryAttention", arrays, (6, 7, 8) if turned else (6,), given, outputs, label=label)
+    own = {"num_heads": 4, "kv_num_heads": 2, **attributes}
+    return Case("GroupQueryAttention", arrays, (6, 7, 8) if turned else (6,), own, outputs, label=label)
 
 
 GROUPED = [

@@ -137,10 +137,10 @@ PRODUCTS = [
             "FusedGemm",
             (floats(3, 4), floats(5, 4), floats(5)),
             (1, 2),
-            {"transB": 1, "alpha": 0.5, **given},
-            label=given["activation"],
+            {"transB": 1, "alpha": 0.5, **activation},
+            label=activation["activation"],
         )
-        for given in (
+        for activation in (
             {"activation": "Relu"},
             {"activation": "Tanh"},
             {"activation": "LeakyRelu", "activation_alpha": 0.2},
@@ -153,12 +153,12 @@ PRODUCTS = [
             "FusedConv",
             (IMAGE, KERNEL, floats(4)),
             (1, 2),
-            {"pads": [1] * 4, **given},
+            {"pads": [1] * 4, **activation},
             opset=opset,
-            label=f"{given['activation']} {opset}",
+            label=f"{activation['activation']} {opset}",
         )
         for opset in (9, 13)
-        for given in (
+        for activation in (
             {"activation": "Relu"},
             {"activation": "Sigmoid"},
             {"activation": "Clip", "activation_params": [0.0, 6.0]},

@@ -22,9 +22,9 @@ def _gate(condition, then, other, output):
     """An If whose branches apply one operator each to ``x`` along axis 0, so that their results differ in rank."""
     branches = [
         helper.make_graph(
-            [helper.make_node(kind, [name, *axes], [made])], made, [], [helper.make_empty_tensor_value_info(made)]
+            [helper.make_node(kind, [name, *axes], [result])], result, [], [helper.make_empty_tensor_value_info(result)]
         )
-        for kind, name, axes, made in (then, other)
+        for kind, name, axes, result in (then, other)
     ]
     return helper.make_node("If", [condition], [output], output, then_branch=branches[0], else_branch=branches[1])
 
@@ -138,7 +138,7 @@ def stopping_loop(trips, with_condition=True):
 def test_a_loop_that_stops_early_gives_what_it_collected_until_then(tmp_path, trips, start, with_condition):
     feed = {"x": np.full(3, start, np.float32), "x0": np.array(0, np.float32)}
     ours, theirs = built_run(stopping_loop(trips, with_condition), tmp_path, feed)
-    assert [each.shape for each in ours] == [each.shape for each in theirs]
+    assert [array.shape for array in ours] == [array.shape for array in theirs]
     assert close(ours, theirs)
 
 
@@ -227,13 +227,13 @@ def counted_loop(seed, grows):
         own,
     )
     trips = "trips" if always or rng.random() < 0.5 else ""
-    made = "list" if grows else "all"
+    collected = "list" if grows else "all"
     nodes = [
         *([helper.make_node("SequenceEmpty", [], ["none"])] if grows else []),
         helper.make_node(
             "Loop",
             [trips, "yes" if rng.random() < 0.5 else "", "zero", "x", *(["none"] if grows else [])],
-            ["ended", "last", made],
+            ["ended", "last", collected],
             "loop",
             body=body,
         ),
@@ -246,5 +246,5 @@ def counted_loop(seed, grows):
 @pytest.mark.parametrize("seed", range(12))
 def test_how_often_a_loop_runs_is_known_if_its_condition_follows_from_constants(tmp_path, seed, grows):
     ours, theirs = built_run(counted_loop(seed, grows), tmp_path, {"x": np.arange(3, dtype=np.float32)})
-    assert [each.shape for each in ours] == [each.shape for each in theirs]
+    assert [array.shape for array in ours] == [array.shape for array in theirs]
     assert close(ours, theirs)

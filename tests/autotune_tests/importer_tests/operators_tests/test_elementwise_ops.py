@@ -32,14 +32,14 @@ def test_what_is_not_itself_is_no_number(tmp_path, kind):
     nodes = [helper.make_node(kind, ["x", "x"], ["e"]), helper.make_node("Not", ["e"], ["y"])]
     model = model_of(nodes, [value("x", (2, 4))], [])
     model.graph.output.append(value("y", (2, 4), TensorProto.BOOL))
-    (found,), (expected,) = run(model, tmp_path, {"x": x})
-    assert found.tolist() == expected.tolist() == np.isnan(x).tolist()
+    (output,), (expected,) = run(model, tmp_path, {"x": x})
+    assert output.tolist() == expected.tolist() == np.isnan(x).tolist()
 
 
 def test_sums_are_made_two_at_a_time(tmp_path):
     nodes = [helper.make_node("Sum", ["x", "c", "x"], ["y"])]
-    found = rewritten(model_of(nodes, [value("x", (2, 3))], ["y"], {"c": array(3)}), tmp_path, {"x": array(2, 3)})
-    assert found == {"Add": 2}
+    counts = rewritten(model_of(nodes, [value("x", (2, 3))], ["y"], {"c": array(3)}), tmp_path, {"x": array(2, 3)})
+    assert counts == {"Add": 2}
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -69,8 +69,8 @@ def test_booleans_that_are_read_go_with_booleans_that_are_compared(tmp_path, kin
         helper.make_node(kind, ["compared", "given"], ["made"]),
         helper.make_node("Cast", ["made"], ["y"], to=TensorProto.FLOAT),
     ]
-    given = value("given", (4, 16), TensorProto.BOOL)
-    model = model_of(nodes, [value("x", (4, 16)), given], ["y"], {"zero": np.zeros((), np.float32)})
+    info = value("given", (4, 16), TensorProto.BOOL)
+    model = model_of(nodes, [value("x", (4, 16)), info], ["y"], {"zero": np.zeros((), np.float32)})
     assert close(*run(model, tmp_path, {"x": array(4, 16), "given": array(4, 16) > 0}))
 
 
@@ -85,11 +85,11 @@ def test_celu_of_any_shape(shape, alpha, tmp_path):
     assert close(ours, theirs)
 
 
-@pytest.mark.parametrize("given", [True, False], ids=["an input", "computed"])
-def test_sizes_of_a_split_that_no_constant_says_are_refused_by_name(tmp_path, given):
+@pytest.mark.parametrize("is_input", [True, False], ids=["an input", "computed"])
+def test_sizes_of_a_split_that_no_constant_says_are_refused_by_name(tmp_path, is_input):
     nodes = [helper.make_node("Split", ["x", "s"], ["y", "z"], "cut", axis=1)]
-    inputs = [value("x", (2, 8)), value("s" if given else "t", (2,), TensorProto.INT64)]
-    if not given:
+    inputs = [value("x", (2, 8)), value("s" if is_input else "t", (2,), TensorProto.INT64)]
+    if not is_input:
         nodes.insert(0, helper.make_node("Abs", ["t"], ["s"]))
     path = written(model_of(nodes, inputs, ["y", "z"], opset=18), tmp_path)
     with pytest.raises(ModelError, match=r"operator Split \(node 'cut'\) .*split 's' is computed from the inputs"):

@@ -74,8 +74,8 @@ def norms():
         yield Case("LayerNormalization", half, [1, 2], 1, 17, {"axis": axis})
     for opset, axes in product((9, 13), ({}, {"axes": [0, 1, 2, 3]}, {"axes": [3]})):
         yield Case("MeanVarianceNormalization", [data(2, 3, 4, 5)], [], 1, opset, axes)
-    each = (3, 4, 5)
-    inputs = [data(2, *each), positive(*each), data(*each), data(*each), positive(*each)]
+    own_shape = (3, 4, 5)
+    inputs = [data(2, *own_shape), positive(*own_shape), data(*own_shape), data(*own_shape), positive(*own_shape)]
     yield Case("BatchNormalization", inputs, [1, 2, 3, 4], 1, 7, {"spatial": 0})
     for opset, shape, constants in product((7, 9, 15), ((2, 3), (2, 3, 4), (2, 3, 4, 5)), ([1, 2, 3, 4], [])):
         inputs = [data(*shape), positive(3), data(3), data(3), positive(3)]
@@ -140,7 +140,7 @@ def old_meanings():
 FP64 = ("Elu", "Selu", "ThresholdedRelu", "HardSigmoid", "LeakyRelu", "Sigmoid", "Tanh", "Softplus", "Softsign", "Celu")
 
 
-FAMILIES = {each.__name__: each for each in (resizes, norms, pads_and_pools, reductions, old_meanings)}
+FAMILIES = {family.__name__: family for family in (resizes, norms, pads_and_pools, reductions, old_meanings)}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -168,18 +168,18 @@ def test_long_transforms_are_close_to_the_exact_ones(points, parts, onesided, in
     """ONNX Runtime's own are farther away where the length is no power of two."""
     signal = data(2, points, parts)
     case = Case("DFT", [signal], [], 1, 17, {"onesided": onesided, "inverse": inverse})
-    made = rewritten(*model_of_cases([case]), tmp_path)[0].T
+    spectrum = rewritten(*model_of_cases([case]), tmp_path)[0].T
     whole = signal[..., 0] + (1j * signal[..., 1] if parts == 2 else 0)
-    exact = (np.fft.ifft if inverse else np.fft.fft)(whole.astype(np.complex128))[:, : made.shape[1]]
+    exact = (np.fft.ifft if inverse else np.fft.fft)(whole.astype(np.complex128))[:, : spectrum.shape[1]]
     scale = np.sqrt(np.mean(np.abs(exact) ** 2))
-    assert np.abs(made[..., 0] + 1j * made[..., 1] - exact).max() < 2e-5 * scale
+    assert np.abs(spectrum[..., 0] + 1j * spectrum[..., 1] - exact).max() < 2e-5 * scale
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_the_last_windows_of_lp_pools_are_of_zeros_too(p, tmp_path):
     more = {"kernel_shape": [3, 2], "strides": [2, 3], "p": p}
-    given = ({"ceil_mode": 1}, {"ceil_mode": 1, "pads": [1, 0, 1, 1]}, {"auto_pad": "SAME_LOWER"})
-    cases = [Case("LpPool", [data(1, 2, 8, 9)], [], 1, 18, {**more, **each}) for each in given]
+    windows = ({"ceil_mode": 1}, {"ceil_mode": 1, "pads": [1, 0, 1, 1]}, {"auto_pad": "SAME_LOWER"})
+    cases = [Case("LpPool", [data(1, 2, 8, 9)], [], 1, 18, {**more, **window}) for window in windows]
     assert wrong(cases, tmp_path, built=True) == []
 
 

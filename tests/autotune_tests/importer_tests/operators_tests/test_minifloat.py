@@ -21,10 +21,10 @@ FORMATS = {
 }
 
 
-def interpreted(nodes, given, made, feed, folder):
+def interpreted(nodes, source, target, feed, folder):
     """The output of a model compiled by TVM's Relax virtual machine without any schedule."""
-    model = model_of(nodes, [given], [], opset=19)
-    model.graph.output.append(made)
+    model = model_of(nodes, [source], [], opset=19)
+    model.graph.output.append(target)
     module = import_graph(encoded(simplify(load_model(written(model, folder)))))
     executable = tvm.compile(module, tvm.target.Target("llvm"))
     return tvm.relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(feed)).numpy()
@@ -35,8 +35,8 @@ def test_every_pattern_is_decoded(name, tmp_path):
     dtype, kind = FORMATS[name], TensorProto.DataType.Value(name)
     codes = np.arange(65536 if name == "BFLOAT16" else 256, dtype=np.uint16 if name == "BFLOAT16" else np.uint8)
     cast = [helper.make_node("Cast", ["x"], ["y"], "cast", to=TensorProto.FLOAT)]
-    found = interpreted(cast, value("x", codes.shape, kind), value("y", codes.shape), codes, tmp_path)
-    np.testing.assert_array_equal(found, codes.view(dtype).astype(np.float32))
+    decoded = interpreted(cast, value("x", codes.shape, kind), value("y", codes.shape), codes, tmp_path)
+    np.testing.assert_array_equal(decoded, codes.view(dtype).astype(np.float32))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -45,5 +45,5 @@ def test_numbers_within_the_range_are_rounded_to_the_nearest(name, tmp_path):
     largest = float(ml_dtypes.finfo(dtype).max)
     x = np.random.default_rng(0).uniform(-1, 1, 500).astype(np.float32) * np.float32(min(largest, 1e4))
     cast = [helper.make_node("Cast", ["x"], ["y"], "cast", to=kind)]
-    found = interpreted(cast, value("x", x.shape), value("y", x.shape, kind), x, tmp_path)
-    np.testing.assert_array_equal(found.view(dtype).astype(np.float32), x.astype(dtype).astype(np.float32))
+    rounded = interpreted(cast, value("x", x.shape), value("y", x.shape, kind), x, tmp_path)
+    np.testing.assert_array_equal(rounded.view(dtype).astype(np.float32), x.astype(dtype).astype(np.float32))

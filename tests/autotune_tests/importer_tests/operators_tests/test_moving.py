@@ -46,8 +46,8 @@ def test_a_size_behind_a_pool_that_rounds_up_is_the_true_one(tmp_path, kind):
     ]
     rng = np.random.default_rng(0)
     model = model_of(nodes, [value("x", (1, 3, 12, 9))], ["y"], {"w": rng.standard_normal((3, 2, 2, 2), np.float32)})
-    found = rewritten(model, tmp_path, {"x": rng.standard_normal((1, 3, 12, 9), np.float32)})
-    assert "ConvTranspose" not in found
+    counts = rewritten(model, tmp_path, {"x": rng.standard_normal((1, 3, 12, 9), np.float32)})
+    assert "ConvTranspose" not in counts
 
 
 def test_reversed_sequences(tmp_path):
@@ -86,9 +86,9 @@ def transposed(folder, shape, weight, attributes, bias=True):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", list(TRANSPOSED))
 def test_transposed_convolutions_are_convolutions(tmp_path, name, bias):
-    found = transposed(tmp_path, *TRANSPOSED[name], bias)
-    assert found["Conv"] == 1
-    assert "ConvTranspose" not in found
+    counts = transposed(tmp_path, *TRANSPOSED[name], bias)
+    assert counts["Conv"] == 1
+    assert "ConvTranspose" not in counts
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -102,9 +102,9 @@ def test_transposed_convolutions_are_convolutions(tmp_path, name, bias):
     ids=["decoder", "unlike steps", "signal"],
 )
 def test_places_of_unlike_terms_are_convolutions_of_their_own(tmp_path, shape, weight, attributes, bias):
-    found = transposed(tmp_path, shape, weight, attributes, bias)
-    assert found["Conv"] == math.prod(attributes["strides"])
-    assert "ConvTranspose" not in found
+    counts = transposed(tmp_path, shape, weight, attributes, bias)
+    assert counts["Conv"] == math.prod(attributes["strides"])
+    assert "ConvTranspose" not in counts
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ INDEXED = {
 
 
 def put_along(x, i, u):
-    made = x.copy()
-    np.put_along_axis(made, i, u, axis=1)
-    return made
+    changed = x.copy()
+    np.put_along_axis(changed, i, u, axis=1)
+    return changed
 
 
 def put_at(x, i, u):
-    made = x.copy()
-    made[i[:, 0], i[:, 1]] = u
-    return made
+    changed = x.copy()
+    changed[i[:, 0], i[:, 1]] = u
+    return changed
 
 
 @pytest.mark.parametrize("beyond", [-7, 6, 2**40, -(2**40)])
@@ -178,29 +178,29 @@ def test_places_outside_the_tensor_are_held_within_it(kind, beyond, tmp_path):
     index.flat[0] = beyond
     update = None if updates is None else rng.standard_normal(updates).astype(np.float32)
     onnx_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    given = [value("x", x.shape), value("i", places, onnx_type)]
-    given += [] if update is None else [value("u", updates)]
-    node = helper.make_node(kind, [each.name for each in given], ["y"], **attributes)
+    infos = [value("x", x.shape), value("i", places, onnx_type)]
+    infos += [] if update is None else [value("u", updates)]
+    node = helper.make_node(kind, [info.name for info in infos], ["y"], **attributes)
     feed = {"x": x, "i": index} | ({} if update is None else {"u": update})
-    (found,) = run_ours(model_of([node], given, ["y"]), tmp_path, feed)
+    (output,) = run_ours(model_of([node], infos, ["y"]), tmp_path, feed)
     wrapped = np.where(index < 0, index + sizes, index)
-    np.testing.assert_array_equal(found, compute(x, np.clip(wrapped, 0, sizes - 1), update))
+    np.testing.assert_array_equal(output, compute(x, np.clip(wrapped, 0, sizes - 1), update))
 
 
 @pytest.mark.parametrize("kind", ["Gather", "ScatterND"])
 def test_constant_places_outside_the_tensor_are_refused(kind, tmp_path):
     attributes, places, updates, _ = INDEXED[kind]
     index = np.full(places, 5)
-    given = [value("x", (4, 5))] + ([] if updates is None else [value("u", updates)])
+    infos = [value("x", (4, 5))] + ([] if updates is None else [value("u", updates)])
     names = ["x", "i", *([] if updates is None else ["u"])]
-    model = model_of([helper.make_node(kind, names, ["y"], name="n", **attributes)], given, ["y"], {"i": index})
+    model = model_of([helper.make_node(kind, names, ["y"], name="n", **attributes)], infos, ["y"], {"i": index})
     with pytest.raises(ModelError, match=r"operator " + kind + r" .*places 5 to 5 are not all within axes of"):
         imported(model, tmp_path)
 
 
 def test_numbers_up_to_a_computed_limit_are_refused_by_their_own_name(tmp_path):
-    given = [value("n", (), TensorProto.INT64)]
-    model = model_of([helper.make_node("Range", ["zero", "n", "one"], ["y"], "count")], given, ["y"])
+    infos = [value("n", (), TensorProto.INT64)]
+    model = model_of([helper.make_node("Range", ["zero", "n", "one"], ["y"], "count")], infos, ["y"])
     model.graph.initializer.extend(numpy_helper.from_array(np.array(k), name) for k, name in enumerate(("zero", "one")))
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
     with pytest.raises(ModelError, match=r"operator Range \(node 'count'\) .*its limit 'n' is computed"):

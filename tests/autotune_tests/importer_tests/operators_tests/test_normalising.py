@@ -20,16 +20,16 @@ def test_layer_norm_is_written_out_only_where_its_statistics_are_read(tmp_path):
     weights = {"scale": array(6), "bias": array(6)}
     for outputs, kept in ((["y"], 1), (["y", "mean"], 0)):
         nodes = [helper.make_node("LayerNormalization", ["x", "scale", "bias"], outputs)]
-        found = rewritten(model_of(nodes, [value("x", (4, 6))], outputs, weights), tmp_path, {"x": array(4, 6)})
-        assert found["LayerNormalization"] == kept
+        counts = rewritten(model_of(nodes, [value("x", (4, 6))], outputs, weights), tmp_path, {"x": array(4, 6)})
+        assert counts["LayerNormalization"] == kept
 
 
 def test_batch_norm_with_computed_parameters(tmp_path):
     shapes = {"x": (2, 3, 4), "scale": (3,), "bias": (3,), "mean": (3,), "var": (3,)}
     nodes = [helper.make_node("BatchNormalization", list(shapes), ["y"])]
     feed = {name: np.abs(array(*shape)) for name, shape in shapes.items()}
-    found = rewritten(model_of(nodes, [value(name, s) for name, s in shapes.items()], ["y"]), tmp_path, feed)
-    assert "BatchNormalization" not in found
+    counts = rewritten(model_of(nodes, [value(name, s) for name, s in shapes.items()], ["y"]), tmp_path, feed)
+    assert "BatchNormalization" not in counts
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -57,9 +57,9 @@ def test_a_norm_that_is_another_type_is_computed_in_the_stash_type(tmp_path):
 @pytest.mark.parametrize("size", [3, 5])
 def test_local_response_norm_raises_to_quarters_by_square_roots(tmp_path, beta, size):
     nodes = [helper.make_node("LRN", ["x"], ["y"], size=size, alpha=0.3, beta=beta, bias=1.5)]
-    found = rewritten(model_of(nodes, [value("x", (2, 6, 4, 3))], ["y"]), tmp_path, {"x": 3 * array(2, 6, 4, 3)})
-    assert "LRN" not in found
-    assert ("Sqrt" in found, "Pow" in found) == (beta not in (1.0, 0.6), beta == 0.6)
+    counts = rewritten(model_of(nodes, [value("x", (2, 6, 4, 3))], ["y"]), tmp_path, {"x": 3 * array(2, 6, 4, 3)})
+    assert "LRN" not in counts
+    assert ("Sqrt" in counts, "Pow" in counts) == (beta not in (1.0, 0.6), beta == 0.6)
 
 
 def test_local_response_norm_over_an_even_number_of_channels_has_one_more_behind(tmp_path):
@@ -81,8 +81,8 @@ def test_squares_beyond_16_bits_are_computed_in_fp32(kind, attributes, tmp_path)
     model = model_of(
         [helper.make_node(kind, ["x"], ["y"], **attributes)], [value("x", x.shape, TensorProto.FLOAT16)], []
     )
-    made = (1, 8, 1, 1) if kind == "LpPool" else x.shape
-    model.graph.output.append(value("y", made, TensorProto.FLOAT16))
+    result_shape = (1, 8, 1, 1) if kind == "LpPool" else x.shape
+    model.graph.output.append(value("y", result_shape, TensorProto.FLOAT16))
     wide = model_of([helper.make_node(kind, ["x"], ["y"], **attributes)], [value("x", x.shape)], ["y"])
     (theirs,) = run_ours(wide, tmp_path, {"x": x.astype(np.float32)})
     (ours,) = run_ours(model, tmp_path, {"x": x})

@@ -53,8 +53,8 @@ def test_quantisers_of_other_types_are_rewritten(tmp_path):
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
         helper.make_node("Cast", ["d"], ["y"], to=TensorProto.FLOAT),
     ]
-    found = rewritten(model_of(nodes, [value("x", (2, 3))], ["y"], weights, 21), tmp_path, {"x": 10 * array(2, 3)})
-    assert not found.keys() & {"QuantizeLinear", "DequantizeLinear"}
+    counts = rewritten(model_of(nodes, [value("x", (2, 3))], ["y"], weights, 21), tmp_path, {"x": 10 * array(2, 3)})
+    assert not counts.keys() & {"QuantizeLinear", "DequantizeLinear"}
 
 
 def test_a_dynamic_scale_comes_from_onnx_own_function(tmp_path):
@@ -62,5 +62,5 @@ def test_a_dynamic_scale_comes_from_onnx_own_function(tmp_path):
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
     ]
-    found = rewritten(model_of(nodes, [value("x", (3, 4))], ["y"]), tmp_path, {"x": array(3, 4)})
-    assert "DynamicQuantizeLinear" not in found
+    counts = rewritten(model_of(nodes, [value("x", (3, 4))], ["y"]), tmp_path, {"x": array(3, 4)})
+    assert "DynamicQuantizeLinear" not in counts

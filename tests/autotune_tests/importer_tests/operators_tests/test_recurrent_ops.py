@@ -18,13 +18,13 @@ def test_recurrence_step_by_step(tmp_path, kind, attributes):
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-@pytest.mark.parametrize("given", [("w",), ("r",), ("w", "r", "b")])
-def test_weights_of_a_cell_may_be_inputs(kind, given, tmp_path):
+@pytest.mark.parametrize("names", [("w",), ("r",), ("w", "r", "b")])
+def test_weights_of_a_cell_may_be_inputs(kind, names, tmp_path):
     """The kernel of all steps needs them constant; step by step they may be anything."""
     attributes = {"linear_before_reset": 1} if kind == "GRU" else {}
     model, feed = recurrent(kind, "forward", 32, steps=3, **attributes)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    for name in given:
+    for name in names:
         model.graph.input.append(value(name, tensors[name].dims))
         feed[name] = numpy_helper.to_array(tensors[name])
         model.graph.initializer.remove(tensors[name])
@@ -39,8 +39,8 @@ def test_of_halves_only_what_the_operator_makes_is_rounded(kind, more, tmp_path)
     model, feed = recurrent(kind, "bidirectional", 10, steps=24, **attributes)
     for tensor in model.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
-    for each in (*model.graph.input, *model.graph.output):
-        each.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.elem_type = TensorProto.FLOAT16
     ours, theirs = run(model, tmp_path, {name: array.astype(np.float16) for name, array in feed.items()})
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.dtype == other.dtype == np.float16

@@ -62,8 +62,8 @@ def test_a_computed_region_is_cut_out(tmp_path, shape, sizes, more):
     node = helper.make_node(
         "Resize", ["x", "r", "", "sizes"], ["y"], coordinate_transformation_mode="tf_crop_and_resize", **more
     )
-    given = [value("x", shape), value("r", (2 * len(sizes),))]
-    model = model_of([node], given, ["y"], {"sizes": np.array(sizes)}, opset=18)
+    infos = [value("x", shape), value("r", (2 * len(sizes),))]
+    model = model_of([node], infos, ["y"], {"sizes": np.array(sizes)}, opset=18)
     spatial = (1, 2) if shape[3] == 3 else (2, 3)
     for start, end in ((0.11, 0.83), (-0.21, 1.13), (0.93, 0.31)):
         ends = [[edge if axis in spatial else whole for axis in axes] for edge, whole in ((start, 0), (end, 1))]
@@ -76,6 +76,6 @@ def test_a_computed_region_is_cut_out(tmp_path, shape, sizes, more):
 def test_four_pixels_of_a_computed_region_are_refused(tmp_path):
     more = {"mode": "cubic", "coordinate_transformation_mode": "tf_crop_and_resize"}
     node = helper.make_node("Resize", ["x", "r", "", "sizes"], ["y"], "crop", **more)
-    given = [value("x", (1, 2, 5, 6)), value("r", (8,))]
+    infos = [value("x", (1, 2, 5, 6)), value("r", (8,))]
     with pytest.raises(ModelError, match=r"node 'crop'.*its region of interest 'r' is computed and its mode is cubic"):
-        imported(model_of([node], given, ["y"], {"sizes": np.array([1, 2, 8, 4])}), tmp_path)
+        imported(model_of([node], infos, ["y"], {"sizes": np.array([1, 2, 8, 4])}), tmp_path)

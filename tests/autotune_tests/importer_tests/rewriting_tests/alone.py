@@ -38,9 +38,13 @@ def rewritten_alone(model: onnx.ModelProto, function: Rewrite) -> onnx.ModelProt
     for settled in (False, True):
         scope = Scope(copy, [value.name for value in copy.graph.input])
         scope.settled = settled
-        made = [_made(function, node, scope) if rewrite_of(node) is function else None for node in copy.graph.node]
-        if any(each is not None for each in made):
-            nodes = [node for old, new in zip(copy.graph.node, made, strict=True) for node in new or [_copied(old)]]
+        replacements = [
+            _made(function, node, scope) if rewrite_of(node) is function else None for node in copy.graph.node
+        ]
+        if any(nodes_made is not None for nodes_made in replacements):
+            nodes = [
+                node for old, new in zip(copy.graph.node, replacements, strict=True) for node in new or [_copied(old)]
+            ]
             del copy.graph.node[:]
             copy.graph.node.extend(nodes)
             _declare_domains(copy)
@@ -76,11 +80,11 @@ def outputs(model: onnx.ModelProto, feed: Mapping[str, Any]) -> list[Any] | None
     """Return the outputs of ONNX Runtime without its optimiser, else of ONNX's reference; None if neither runs it."""
     old = _of_opset(model)
     read = {value.name for value in true_inputs(model.graph)}
-    given = {name: value for name, value in feed.items() if name in read}
+    arrays = {name: value for name, value in feed.items() if name in read}
     optional = any(node.op_type == "Optional" for node in old.graph.node)  # which the reference wraps in a list
     for run in (_runtime,) if optional else (_runtime, _reference):
         try:
-            return run(old, given)
+            return run(old, arrays)
         except Exception as error:
             logger.debug("%s: %s", run.__name__, error)
     return None

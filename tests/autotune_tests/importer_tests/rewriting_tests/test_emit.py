@@ -44,6 +44,6 @@ def test_equal_constants_are_one_and_names_are_new():
     assert e.ints(1, 2) != e.const(np.array([1, 2], np.int32))
     parts = e.split("x", [1, 2], 1)
     assert len({*parts, e.fresh(), e.concat(parts, 1)}) == 4
-    assert [made.op_type for made in e.nodes] == ["Slice", "Slice", "Concat"]
+    assert [written.op_type for written in e.nodes] == ["Slice", "Slice", "Concat"]
     assert e.concat(["x"], 0) == "x"
     assert node.scope.array(e.like(3)).dtype == np.float32

@@ -30,8 +30,8 @@ def test_what_depends_on_inputs_is_random_or_too_large_stays():
     model = model_of(nodes, [value("x", (3, 5))], ["a", "b", "c", "d"], weights)
     assert fold(model, largest=8)
     assert [node.op_type for node in model.graph.node] == ["Relu", "RandomNormal", "Expand"]
-    made = next(tensor for tensor in model.graph.initializer if tensor.name == "d")
-    assert numpy_helper.to_array(made).tolist() == [-1.0]
+    folded = next(tensor for tensor in model.graph.initializer if tensor.name == "d")
+    assert numpy_helper.to_array(folded).tolist() == [-1.0]
 
 
 def test_quantisers_fold_at_opsets_that_the_reference_lacks():
@@ -39,5 +39,5 @@ def test_quantisers_fold_at_opsets_that_the_reference_lacks():
     weights = {"q": np.array([[1], [9]], np.int8), "s": np.float32([0.5, 2]), "z": np.array([0, 4], np.int8)}
     model = model_of(nodes, [value("x", (1,))], ["d"], weights, opset=13)
     assert fold(model)
-    made = next(tensor for tensor in model.graph.initializer if tensor.name == "d")
-    assert numpy_helper.to_array(made).tolist() == [[0.5], [10.0]]
+    folded = next(tensor for tensor in model.graph.initializer if tensor.name == "d")
+    assert numpy_helper.to_array(folded).tolist() == [[0.5], [10.0]]

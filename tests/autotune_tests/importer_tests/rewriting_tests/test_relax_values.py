@@ -47,15 +47,15 @@ def test_main_is_built_again_with_other_bindings_and_more_parameters():
         call = substituted(binding.value, values)
         return builder.emit(relax.op.multiply(call.args[0], more))
 
-    made = rebuilt_main(Program, builder, make, [more])
-    assert [operator_name(b.value) for b in bindings_of(made) if operator_name(b.value)] == ["relax.multiply"] * 2
-    assert made["main"].params[-1].name == "more"
-    assert int(made["main"].attrs["num_input"]) == 2
+    module = rebuilt_main(Program, builder, make, [more])
+    assert [operator_name(b.value) for b in bindings_of(module) if operator_name(b.value)] == ["relax.multiply"] * 2
+    assert module["main"].params[-1].name == "more"
+    assert int(module["main"].attrs["num_input"]) == 2
 
 
-@pytest.mark.parametrize(("given", "text"), [(b"up", "up"), ("up", "up"), (b"", "none"), (None, "none")])
-def test_attributes_that_are_left_out_or_empty_have_a_default(given, text):
-    assert text_of({} if given is None else {"mode": given}, "mode", "none") == text
+@pytest.mark.parametrize(("mode", "text"), [(b"up", "up"), ("up", "up"), (b"", "none"), (None, "none")])
+def test_attributes_that_are_left_out_or_empty_have_a_default(mode, text):
+    assert text_of({} if mode is None else {"mode": mode}, "mode", "none") == text
 
 
 def test_constants_have_values_and_sizes():

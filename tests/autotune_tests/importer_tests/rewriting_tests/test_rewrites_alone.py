@@ -60,7 +60,7 @@ RNG = np.random.default_rng(0)
 CONTRIB = [*test_contrib_ops.CASES, *test_contrib_attention.ALL, *test_low_bit_operators.ALL, *test_feature_ops.CASES]
 CONTRIB += [*test_linear_models.LINEAR, *test_linear_models.REGRESSORS, *test_linear_models.MACHINES]
 CONTRIB += test_tree_ensembles.CASES
-CONTRIB.append(Case("Range", tuple(np.array(each, np.float32) for each in (1, 7, 2)), (1, 2)))
+CONTRIB.append(Case("Range", tuple(np.array(number, np.float32) for number in (1, 7, 2)), (1, 2)))
 
 
 def data(*shape, dtype=np.float32):
@@ -107,7 +107,7 @@ def of_sequences():
     """Graphs that build a sequence of known elements and read it."""
     build = helper.make_node("SequenceConstruct", ["x", "z"], ["s"])
     place = {"k": np.array(-1)}
-    given = [value("x", (2, 3)), value("z", (2, 3))]
+    infos = [value("x", (2, 3)), value("z", (2, 3))]
     for node in (
         helper.make_node("SequenceAt", ["s", "k"], ["y"]),
         helper.make_node("SequenceLength", ["s"], ["y"]),
@@ -115,13 +115,13 @@ def of_sequences():
         helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1),
     ):
         kind = TensorProto.INT64 if node.op_type == "SequenceLength" else TensorProto.FLOAT
-        yield of_type(kind, model_of([build, node], given, ["y"], place if "k" in node.input else {}))
+        yield of_type(kind, model_of([build, node], infos, ["y"], place if "k" in node.input else {}))
     joined = helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0)
     for node, constants in (
         (helper.make_node("SequenceErase", ["s", "k"], ["t"]), place),
         (helper.make_node("SequenceInsert", ["s", "x", "k"], ["t"]), place),
     ):
-        yield model_of([build, node, joined], given, ["y"], constants)
+        yield model_of([build, node, joined], infos, ["y"], constants)
     has = helper.make_node("OptionalHasElement", ["o"], ["y"])
     for node in (helper.make_node("Optional", ["x"], ["o"]), helper.make_node("Identity", ["x"], ["o"])):
         yield of_type(TensorProto.BOOL, model_of([node, has], [value("x", (2, 3))], ["y"]))
@@ -150,7 +150,7 @@ def samples(same):
             tried.update(kinds)
             plain = {name: array for name, array in case.inputs.items() if not isinstance(array, list)}
             lists = {name: array for name, array in case.inputs.items() if isinstance(array, list)}
-            parts = {element(name, k): each for name, array in lists.items() for k, each in enumerate(array)}
+            parts = {element(name, k): item for name, array in lists.items() for k, item in enumerate(array)}
             yield case.model, {**plain, **parts}, element_shapes(case), case.outputs
 
 
@@ -164,13 +164,13 @@ def test_every_rewrite_alone_keeps_what_a_graph_computes(tmp_path):
             continue
         kinds = {(node.domain, node.op_type) for node in loaded.graph.node}
         for kind in kinds & REWRITES.keys():
-            made = rewritten_alone(loaded, REWRITES[kind])
-            if made is None:
+            rewritten = rewritten_alone(loaded, REWRITES[kind])
+            if rewritten is None:
                 continue
-            if has_own(made):
+            if has_own(rewritten):
                 same[kind] += kind in OURS
                 continue
-            ours, theirs = outputs(made, feed), outputs(loaded, feed)
+            ours, theirs = outputs(rewritten, feed), outputs(loaded, feed)
             if ours is None or theirs is None:
                 continue
             text = differs(ours, theirs)

@@ -29,8 +29,8 @@ def candidate(number: int) -> Candidate:
     return Candidate(TASK, "{}", Config("fake/1", (("x", number),)))
 
 
-def answer(each: Candidate) -> Measurement:
-    return Measurement(error="timeout", message="slow") if int(each.config["x"]) % 10 == 0 else by_config(each)
+def answer(asked: Candidate) -> Measurement:
+    return Measurement(error="timeout", message="slow") if int(asked.config["x"]) % 10 == 0 else by_config(asked)
 
 
 class FakeMachine:
@@ -57,13 +57,13 @@ class FakeMachine:
         if method == "roofline":
             return Roofline(1.0, 2.0, 3.0, 4)
         if method == "objects":
-            return [f"{self.origin.host}-{each.config['x']}".encode() for each in arguments[0]]
+            return [f"{self.origin.host}-{asked.config['x']}".encode() for asked in arguments[0]]
         if method == "baseline_s":
             return Answer((Measurement((1e-3,)),), self.spent_s, 3 * self.spent_s)
         if method == "measure":
             self.incumbents.append(arguments[-1])
             self.spent_s += 1.0
-        return Answer(tuple(answer(each) for each in arguments[0]), self.spent_s, 3 * self.spent_s)
+        return Answer(tuple(answer(asked) for asked in arguments[0]), self.spent_s, 3 * self.spent_s)
 
     def close(self) -> None:
         self.closed += 1
@@ -97,10 +97,10 @@ def test_a_batch_is_dealt_out_and_every_measurement_has_its_origin(
     fleet: FleetMeasurer, machines: list[FakeMachine]
 ) -> None:
     batch = [candidate(number) for number in range(1, 6)]
-    assert fleet.measure(batch) == [answer(each) for each in batch]
+    assert fleet.measure(batch) == [answer(asked) for asked in batch]
     assert [len(machine.calls[0][1]) for machine in machines] == [3, 2]
-    hosts = {each: machine.origin for machine in machines for each in machine.calls[0][1]}
-    assert fleet.origins == [hosts[each] for each in batch]
+    hosts = {asked: machine.origin for machine in machines for asked in machine.calls[0][1]}
+    assert fleet.origins == [hosts[asked] for asked in batch]
 
 
 def test_the_same_config_twice_goes_to_one_machine(fleet: FleetMeasurer, machines: list[FakeMachine]) -> None:
@@ -111,7 +111,7 @@ def test_the_same_config_twice_goes_to_one_machine(fleet: FleetMeasurer, machine
 
 def test_contenders_are_raced_against_the_true_incumbent(fleet: FleetMeasurer, machines: list[FakeMachine]) -> None:
     first = fleet.measure([candidate(1), candidate(2)])
-    best = min((candidate(1), candidate(2)), key=lambda each: by_config(each).latency_s)
+    best = min((candidate(1), candidate(2)), key=lambda asked: by_config(asked).latency_s)
     best_s = min(measurement.latency_s for measurement in first)
     fleet.measure([candidate(3), candidate(4)], best_s)
     fleet.measure([candidate(5), candidate(6)], best_s / 2)  # an incumbent that the log brought: nobody here knows it

@@ -58,15 +58,15 @@ def elsewhere(at_home, tmp_path, monkeypatch):
 @pytest.fixture
 def opened(model):
     """Opens sessions, and closes them."""
-    made = []
+    sessions = []
 
     def open_session(path=model, adapt=ADAPT, **changes):
-        made.append(autotune.InferenceSession(path, threads=1, adapt=adapt, **changes))
-        return made[-1]
+        sessions.append(autotune.InferenceSession(path, threads=1, adapt=adapt, **changes))
+        return sessions[-1]
 
     yield open_session
-    for each in made:
-        each.close()
+    for session in sessions:
+        session.close()
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +78,9 @@ def feed(batch, seed=0):
     return {"rows": np.random.default_rng(seed).standard_normal((batch, 24)).astype(np.float32)}
 
 
-def agrees(session, reference, given):
-    made, wanted = session.run(None, given), reference.run(None, given)
-    return all(a.shape == b.shape and np.allclose(a, b, 1e-3, 1e-5) for a, b in zip(made, wanted, strict=True))
+def agrees(session, reference, arguments):
+    outputs, wanted = session.run(None, arguments), reference.run(None, arguments)
+    return all(a.shape == b.shape and np.allclose(a, b, 1e-3, 1e-5) for a, b in zip(outputs, wanted, strict=True))
 
 
 def pid_of(session):
@@ -122,8 +122,8 @@ def tuned(model, home, reference):
                 wait_for(is_done)
             finally:
                 stop.set()
-            for each in asking:
-                each.result()
+            for future in asking:
+                future.result()
         states.append(session.status())
         session.close()
     return right, states, messages
@@ -167,10 +167,10 @@ def test_another_process_begins_with_what_is_cached(model, reference, opened):
         session.close()
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
-    artifact, shapes, made, sizes, has_onnxruntime = json.loads(done.stdout)
+    artifact, shapes, output, sizes, has_onnxruntime = json.loads(done.stdout)
     assert artifact is not None
     assert shapes == [["batch", 24]]
-    assert np.allclose(made, reference.run(None, feed(8))[0], 1e-3, 1e-5)
+    assert np.allclose(output, reference.run(None, feed(8))[0], 1e-3, 1e-5)
     engines = {tuple(size["up_to"]): size["engine"] for size in sizes}
     assert set(engines) == {(batch,) for batch in BATCHES}
     assert has_onnxruntime == (engines[(8,)] == "onnxruntime")
@@ -305,7 +305,7 @@ def test_an_artifact_that_cannot_serve_is_opened_once(opened, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("made", "wanted", "same"),
+    ("ours", "wanted", "same"),
     [
         ([1.0, 2.0], [1.0, 2.001], True),
         ([1.0, 2.0], [1.0, 2.5], False),
@@ -317,21 +317,21 @@ def test_an_artifact_that_cannot_serve_is_opened_once(opened, monkeypatch):
         ([1, 2], [1.0, 2.0], False),
     ],
 )
-def test_answers_agree_within_bounds(made, wanted, same):
-    assert adaptive_serving.agree(np.array(made), np.array(wanted)) == same
+def test_answers_agree_within_bounds(ours, wanted, same):
+    assert adaptive_serving.agree(np.array(ours), np.array(wanted)) == same
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_futures_bindings_and_wrong_inputs(opened, reference):
     session = opened()
     (name,) = (arg.name for arg in session.get_outputs())
-    made = session.run_async([name], feed(3)).result(60)
-    assert np.allclose(made[0], reference.run(None, feed(3))[0], 1e-3, 1e-5)
+    outputs = session.run_async([name], feed(3)).result(60)
+    assert np.allclose(outputs[0], reference.run(None, feed(3))[0], 1e-3, 1e-5)
     binding = session.io_binding()
     binding.bind_cpu_input("rows", feed(3)["rows"])
     binding.bind_output(name)
     session.run_with_iobinding(binding)
-    assert np.allclose(binding.copy_outputs_to_cpu()[0], made[0])
+    assert np.allclose(binding.copy_outputs_to_cpu()[0], outputs[0])
     with pytest.raises(UsageError, match=r"input 'rows' has shape \(3, 25\) .* for \?x24"):
         session.run(None, {"rows": np.zeros((3, 25), np.float32)})
     with pytest.raises(UsageError, match="leave reload out"):

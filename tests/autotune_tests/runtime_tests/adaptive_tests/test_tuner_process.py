@@ -22,16 +22,16 @@ SIZES = [[[[1, 4]], 0.5]]
 def process(monkeypatch, tmp_path):
     monkeypatch.setattr(tuner_process, "WAIT_S", 1e-3)
     monkeypatch.setattr(tuner_process, "MODULE", f"{__package__}.spoken")
-    made = []
+    processes = []
 
     def start(*lines, then="end"):
         settings = {"lines": [*lines], "then": then}
-        made.append(TunerProcess(settings, tmp_path / "log"))
-        return made[-1]
+        processes.append(TunerProcess(settings, tmp_path / "log"))
+        return processes[-1]
 
     yield start
-    for each in made:
-        each.end()
+    for tuner in processes:
+        tuner.end()
 
 
 def heard(process):

@@ -20,8 +20,8 @@ def test_every_size_is_served_and_shown(tmp_path):
     ]
     assert [spec.dtype for spec in outputs] == ["float32", "float32"]
     for shape in ((1, 1), (3, 50)):
-        made = model.run(["ids", "mask"], [np.ones(shape, np.int64)] * 2)
-        assert made[0].shape == (*shape, 32)
+        answers = model.run(["ids", "mask"], [np.ones(shape, np.int64)] * 2)
+        assert answers[0].shape == (*shape, 32)
 
 
 def test_names_that_say_nothing_are_none(tmp_path):

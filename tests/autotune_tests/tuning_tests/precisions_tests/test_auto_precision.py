@@ -75,13 +75,13 @@ def test_products_that_are_faster_in_bf16_are_where_the_error_allows(options, fa
     choice = choice_of(artifact.provenance)
     assert artifact.precision == choice.precision == "bf16:1,2"
     assert choice == result.precision
-    assert [each.precision for each in choice.products] == ["fp32", "bf16", "bf16", "fp32"]
+    assert [product.precision for product in choice.products] == ["fp32", "bf16", "bf16", "fp32"]
     assert 0 < choice.error < 0.5
     assert choice.bound == 0.5
     assert result.verified.passed
     assert result.verified.precision == "bf16:1,2"
     keys = {kernel.task.key for kernel in report_kernels(options.out)}
-    assert {each.kernel for each in choice.products} <= keys
+    assert {product.kernel for product in choice.products} <= keys
     assert "2 of 4 products in bf16" in " ".join(run_lines(result))
     assert json.loads(json.dumps(result.to_data()))["precision"]["precision"] == "bf16:1,2"
 
@@ -90,7 +90,9 @@ def test_kernels_between_precisions_have_a_budget_of_their_own(options, faster, 
     """Time that was spent on kernels of the model in fp32 or bf16 is counted there: a mixture had none left."""
     jobs, left = [], []
     real = auto_precision.AutoPrecision._job
-    monkeypatch.setattr(auto_precision.AutoPrecision, "_job", lambda *given: jobs.append(real(*given)) or jobs[-1])
+    monkeypatch.setattr(
+        auto_precision.AutoPrecision, "_job", lambda *arguments: jobs.append(real(*arguments)) or jobs[-1]
+    )
     faster(1, 2)
     asked = Options(**{**vars(options), "accuracy": 0.5, "trials": 12, "log": tmp_path / "own.db"})
     autotune.tune(cached(MODEL), asked, lambda event: left.append(event.budget_s) if began(event) else None)
@@ -111,7 +113,7 @@ def test_tensor_cores_try_the_whole_model_in_tf32_too(options, faster, monkeypat
     monkeypatch.setattr(auto_precision, "race", lambda runs: [2.0, 3.0, 1.0, 4.0][: len(runs)])
     choice = tuned(options, accuracy=0.5).precision
     assert choice.precision == "tf32"
-    assert [each.precision for each in choice.products] == ["tf32"] * PRODUCTS
+    assert [product.precision for product in choice.products] == ["tf32"] * PRODUCTS
     assert "4 of 4 products in tf32" in str(choice)
 
 
@@ -122,13 +124,13 @@ def test_an_error_above_the_bound_leaves_products_in_fp32(options, faster):
     assert free.precision.precision == "bf16"
     result = tuned(options, accuracy=0.8 * free.precision.error)
     choice = result.precision
-    short = [each for each in choice.products if each.precision == "bf16"]
+    short = [product for product in choice.products if product.precision == "bf16"]
     assert 0 < len(short) < PRODUCTS
     assert choice.error <= choice.bound < free.precision.error
-    assert all(each.error > 0 for each in choice.products)
+    assert all(product.error > 0 for product in choice.products)
     rows = {kernel.task.key: kernel for kernel in report_kernels(options.out)}
-    assert {rows[each.kernel].to_data()["precision"] for each in short} == {"bf16"}
-    assert all(rows[each.kernel].error > 0 for each in choice.products)
+    assert {rows[product.kernel].to_data()["precision"] for product in short} == {"bf16"}
+    assert all(rows[product.kernel].error > 0 for product in choice.products)
     page = render(read_facts(options.out))
     assert "Chosen by <code>--precision auto</code>" in page
     assert "<th>error</th>" in page
@@ -201,8 +203,8 @@ def test_products_are_paired_with_their_kernels(options, tmp_path, monkeypatch):
         tuned(options, out=paths[-1], precision=precision, trials=3, log=tmp_path / "few.db")
     feed = {spec.name: np.ones(spec.shape, np.float32) for spec in read_artifact(paths[0]).inputs}
     times = product_times(*paths, feed)
-    assert [(each.number, each.place) for each in times] == [(number, number) for number in range(PRODUCTS)]
-    assert all(0 < each.fp32_s < 1 and 0 < each.bf16_s < 1 for each in times)
+    assert [(product.number, product.place) for product in times] == [(number, number) for number in range(PRODUCTS)]
+    assert all(0 < product.fp32_s < 1 and 0 < product.bf16_s < 1 for product in times)
     assert product_times(*paths, None) == ()
     assert product_times(paths[0], paths[0], feed) == ()
 
@@ -210,7 +212,7 @@ def test_products_are_paired_with_their_kernels(options, tmp_path, monkeypatch):
     timed = lambda artifact: [replace(call, tuned_s=float(call.index)) for call in calls(artifact)]  # noqa: E731
     monkeypatch.setattr(product_times_module, "_product_calls", timed)
     places = [call.index for call in calls(read_artifact(paths[0]))]
-    assert [each.fp32_s for each in product_times(*paths, None)] == places
+    assert [product.fp32_s for product in product_times(*paths, None)] == places
 
 
 @pytest.mark.parametrize(
@@ -264,5 +266,5 @@ def test_a_set_is_judged_as_a_whole(options, bound, most, real):
     everything = frozenset(range(PRODUCTS))
     auto._times = tuple(auto_precision.ProductTimes(number, number, 2.0, 1.0) for number in everything)
     auto._bound, auto._errors = bound * real / 0.16, {Precision(None): real}
-    found = auto._within_bound(Together(), everything, dict.fromkeys(everything, 1.0))
-    assert len(found) == most
+    judged = auto._within_bound(Together(), everything, dict.fromkeys(everything, 1.0))
+    assert len(judged) == most

@@ -12,10 +12,10 @@ from autotune.tuning.precisions.choose_products import UNITS, choose_products
 def best_of_all(gains, errors, bound):
     """The most that any set within the bound saves."""
     return max(
-        sum(gains[each] for each in chosen)
+        sum(gains[product] for product in chosen)
         for count in range(len(gains) + 1)
         for chosen in itertools.combinations(gains, count)
-        if math.fsum(errors[each] ** 2 for each in chosen) <= bound**2
+        if math.fsum(errors[product] ** 2 for product in chosen) <= bound**2
     )
 
 
@@ -26,10 +26,13 @@ def test_it_keeps_the_bound_and_saves_what_the_best_set_does(seed):
     errors = dict(enumerate(rng.lognormal(-5.0, 1.0, 10)))
     bound = float(rng.uniform(0.2, 1.2)) * math.sqrt(sum(error**2 for error in errors.values()))
     chosen = choose_products(gains, errors, bound)
-    assert math.fsum(errors[each] ** 2 for each in chosen) <= bound**2
-    assert all(gains[each] > 0 for each in chosen)
+    assert math.fsum(errors[product] ** 2 for product in chosen) <= bound**2
+    assert all(gains[product] > 0 for product in chosen)
     # Rounding up costs one unit per product at most.
-    assert sum(gains[each] for each in chosen) >= best_of_all(gains, errors, bound * math.sqrt(1 - 10 / UNITS)) - 1e-12
+    assert (
+        sum(gains[product] for product in chosen)
+        >= best_of_all(gains, errors, bound * math.sqrt(1 - 10 / UNITS)) - 1e-12
+    )
 
 
 def test_a_bound_that_everything_keeps_takes_all_that_are_faster():

@@ -38,19 +38,19 @@ def by_hand(model, between):
 def test_no_tensor_of_bfloat16_is_left():
     model = onnx.shape_inference.infer_shapes(islands())
     assert has_bfloat16(model)
-    made = in_fp32(model, rounded=False)
-    assert not has_bfloat16(made)
-    assert {tensor.data_type for tensor in made.graph.initializer} == {TensorProto.FLOAT}
-    assert [node.op_type for node in made.graph.node].count("Cast") == 4  # each of the two casts and its rounding
+    widened = in_fp32(model, rounded=False)
+    assert not has_bfloat16(widened)
+    assert {tensor.data_type for tensor in widened.graph.initializer} == {TensorProto.FLOAT}
+    assert [node.op_type for node in widened.graph.node].count("Cast") == 4  # each of the two casts and its rounding
     assert [node.op_type for node in in_fp32(model, rounded=True).graph.node].count("Cast") == 2 + 2 * 4
 
 
 def test_the_reference_rounds_only_outputs():
     model = product()
-    _, (found,) = Reference(model).outputs(FEED)
-    assert found.dtype == SHORT
+    _, (output,) = Reference(model).outputs(FEED)
+    assert output.dtype == SHORT
     expected = by_hand(model, lambda array: array).astype(SHORT).astype(np.float32)
-    np.testing.assert_allclose(found.astype(np.float32), expected, rtol=2.0**-7)
+    np.testing.assert_allclose(output.astype(np.float32), expected, rtol=2.0**-7)
 
 
 def test_casts_round():

@@ -55,11 +55,11 @@ def test_a_relu_that_keeps_nan_passes(reference):
     [(lambda x: np.fmax(x, 0), "inputs with NaN"), (lambda x: np.where(np.isinf(x), 0, kept(x)), "with infinity")],
 )
 def test_a_relu_that_drops_nan_or_infinity_fails(reference, function, words):
-    found = compare_outputs(Fake(lambda x: function(x).astype(np.float32)), reference, FEED)
-    assert not found.passed
-    assert found.mismatch.startswith("64 of 64 elements of output 0 are numbers where the reference gives NaN")
-    assert words in found.mismatch
-    assert found.difference == found.mismatch
+    verdict = compare_outputs(Fake(lambda x: function(x).astype(np.float32)), reference, FEED)
+    assert not verdict.passed
+    assert verdict.mismatch.startswith("64 of 64 elements of output 0 are numbers where the reference gives NaN")
+    assert words in verdict.mismatch
+    assert verdict.difference == verdict.mismatch
 
 
 def test_nan_may_spread(reference):
@@ -99,11 +99,11 @@ def test_every_input_of_floats_is_changed_and_no_other():
         "i": np.ones(3, np.int64),
         "none": np.ones((0, 3), np.float32),
     }
-    made = dict(edge_feeds(feed))
-    assert [*made] == ["NaN", "infinity"]
-    assert all(np.isnan(made["NaN"][name]).all() for name in ("a", "b"))
-    assert np.isposinf(made["infinity"]["a"]).all()
-    assert all(made["NaN"][name] is feed[name] for name in ("i", "none"))
+    feeds = dict(edge_feeds(feed))
+    assert [*feeds] == ["NaN", "infinity"]
+    assert all(np.isnan(feeds["NaN"][name]).all() for name in ("a", "b"))
+    assert np.isposinf(feeds["infinity"]["a"]).all()
+    assert all(feeds["NaN"][name] is feed[name] for name in ("i", "none"))
     assert np.isfinite(feed["a"]).all()
 
 

@@ -94,6 +94,6 @@ def test_other_operators_and_forms_are_left(node):
 
 def test_a_gemm_without_a_scale_of_its_result_makes_a_float():
     node = helper.make_node("QGemm", list("abcdef"), ["z"], domain="com.microsoft")
-    made = [part.op_type for part, _ in spelled(node)]
-    assert made == ["DequantizeLinear", "DequantizeLinear", "Gemm"]
+    operators = [part.op_type for part, _ in spelled(node)]
+    assert operators == ["DequantizeLinear", "DequantizeLinear", "Gemm"]
     assert spelled(node)[-1][0].output == ["z"]

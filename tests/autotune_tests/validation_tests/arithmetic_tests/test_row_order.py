@@ -33,9 +33,9 @@ def test_rows_of_different_scores_stay():
 def test_a_wrong_row_stays_wrong():
     wrong = swapped(1, 2)
     wrong[1] = np.array([3, 1, 1, 1])
-    found = rows_in_order(wrong, [BOXES, LABELS, SCORES], GROUP)
-    assert not np.array_equal(found[1], LABELS)
-    assert sorted(found[1]) == sorted(wrong[1])
+    ordered = rows_in_order(wrong, [BOXES, LABELS, SCORES], GROUP)
+    assert not np.array_equal(ordered[1], LABELS)
+    assert sorted(ordered[1]) == sorted(wrong[1])
 
 
 def test_another_row_of_the_last_score_may_be_the_last():

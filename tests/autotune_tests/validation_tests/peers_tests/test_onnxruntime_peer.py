@@ -27,9 +27,9 @@ def test_every_way_gives_the_same_outputs(work: Work) -> None:
     for way in {**ONNXRUNTIME.clients, **ONNXRUNTIME_BEST.ways}.values():
         engine = way(work)
         assert engine.precision == "fp32"
-        (found, *_) = engine.run()
-        wanted = found if wanted is None else wanted
-        assert np.allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        (output, *_) = engine.run()
+        wanted = output if wanted is None else wanted
+        assert np.allclose(output, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_client_has_a_session_on_its_share_of_the_threads(work: Work) -> None:

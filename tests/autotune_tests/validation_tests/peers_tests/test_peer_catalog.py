@@ -32,8 +32,8 @@ def others(monkeypatch: pytest.MonkeyPatch) -> None:
         "load": f"{HERE}:load",
         "onnxruntime": f"{HERE}:OWN",
     }
-    made = [EntryPoint(name, place, GROUP) for name, place in places.items()]
-    monkeypatch.setattr(peer_catalog, "entry_points", lambda group: made if group == GROUP else [])
+    declared = [EntryPoint(name, place, GROUP) for name, place in places.items()]
+    monkeypatch.setattr(peer_catalog, "entry_points", lambda group: declared if group == GROUP else [])
     peer_places.cache_clear()
     yield
     peer_places.cache_clear()
@@ -41,10 +41,10 @@ def others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ALWAYS)
 def test_every_peer_that_is_always_known_has_ways_of_its_name(name: str) -> None:
-    found = peer(name)
-    assert found.ways
-    assert all(way.startswith(found.package) for way in (*found.ways, *found.clients))
-    for way, wanted in {**found.clients, **found.ways}.items():
+    known = peer(name)
+    assert known.ways
+    assert all(way.startswith(known.package) for way in (*known.ways, *known.clients))
+    for way, wanted in {**known.clients, **known.ways}.items():
         assert loader(way) is wanted or way in peer("onnxruntime").ways
 
 

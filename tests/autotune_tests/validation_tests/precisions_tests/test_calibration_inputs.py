@@ -26,9 +26,9 @@ def test_random_ones_differ():
 
 
 def test_a_file_of_several_samples_is_cut_along_the_first_axis(tmp_path):
-    found = calibration_inputs(SPECS, save(tmp_path / "a.npz", 3), 0)
-    assert [sample["n"].tolist() for sample in found] == [[0, 1], [2, 3], [4, 5]]
-    assert found[1]["x"].tolist() == [[6, 7, 8], [9, 10, 11]]
+    samples = calibration_inputs(SPECS, save(tmp_path / "a.npz", 3), 0)
+    assert [sample["n"].tolist() for sample in samples] == [[0, 1], [2, 3], [4, 5]]
+    assert samples[1]["x"].tolist() == [[6, 7, 8], [9, 10, 11]]
 
 
 def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):

@@ -55,8 +55,8 @@ CASES = (
 def tiled(case: Case, most: int = MOST_CHECKED) -> list[Config]:
     """Return configs of ``case`` that compute in tiles, spread over its space: ``most``, and what is left over."""
     space = claim(case.func, TARGET).space
-    found = [config for config in map(space.config, space.rows) if chosen(config)]
-    return found[:: max(1, len(found) // most)]
+    configs = [config for config in map(space.config, space.rows) if chosen(config)]
+    return configs[:: max(1, len(configs) // most)]
 
 
 TILED = [case for case in CASES if tiled(case)]
@@ -102,9 +102,9 @@ def test_whole_rows_of_one_tap_are_read_where_they_lie(name: str, gathers: bool)
 def test_a_job_may_be_computed_in_parts() -> None:
     case = next(case for case in CASES if case.name == "amx_bf16_blocks")
     space = claim(case.func, TARGET).space
-    found = {(c.integer("rows"), c.integer("th")) for c in map(space.config, space.rows) if chosen(c)}
-    assert {(8, 1), (8, 2), (8, 4), (4, 4)} <= found
-    assert all(rows % part == 0 for rows, part in found)
+    pairs = {(c.integer("rows"), c.integer("th")) for c in map(space.config, space.rows) if chosen(c)}
+    assert {(8, 1), (8, 2), (8, 4), (4, 4)} <= pairs
+    assert all(rows % part == 0 for rows, part in pairs)
 
 
 def test_tiles_are_for_targets_that_have_them() -> None:

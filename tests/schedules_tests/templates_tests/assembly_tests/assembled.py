@@ -193,11 +193,11 @@ class Watched:
 
     def call(self, function: int, *arguments: int | None) -> int:
         """What ``function`` answers; what it leaves of registers is checked."""
-        found = (ctypes.c_uint64 * 80)()
+        registers = (ctypes.c_uint64 * 80)()
         self.library.probe.argtypes = [POINTER] * 6
-        given = [*arguments, *[None] * (4 - len(arguments))]
-        code = int(self.library.probe(function, *given, ctypes.addressof(found)))
-        values = list(found)
+        four = [*arguments, *[None] * (4 - len(arguments))]
+        code = int(self.library.probe(function, *four, ctypes.addressof(registers)))
+        values = list(registers)
         if values[:7] != [0, 1000, 0, 1, 2, 3, 4]:
             self.wrong.append(f"registers are {values[:7]}")
         if any(values[8 + 4 * number + half] for number in range(16) for half in (2, 3)):
@@ -211,10 +211,10 @@ class Watched:
         tensors = [ctypes.create_string_buffer(header + ctypes.sizeof(_Tensor)) for _ in arrays]
         for tensor, array in zip(tensors, arrays, strict=True):
             _Tensor.from_buffer(tensor, header).data = array.ctypes.data
-        given = (_Argument * len(arrays))(*[_Argument(kind, 0, ctypes.addressof(tensor)) for tensor in tensors])
+        packed = (_Argument * len(arrays))(*[_Argument(kind, 0, ctypes.addressof(tensor)) for tensor in tensors])
         function = ctypes.cast(getattr(self.library, f"__tvm_ffi_{symbol}"), POINTER).value
         assert function is not None
-        code = self.call(function, None, ctypes.addressof(given), len(arrays), None)
+        code = self.call(function, None, ctypes.addressof(packed), len(arrays), None)
         if self._alive:
             self.wrong.append(f"{len(self._alive)} workspaces are not given back")
         return code
@@ -262,12 +262,12 @@ def run_library(
 ) -> Array:
     """As ``run_watched``, of a kernel that is linked already."""
     watched = Watched(library, threads)
-    given = [guarded(array)[0] for array in arrays]
+    copies = [guarded(array)[0] for array in arrays]
     result, whole = guarded(nothing(shape, dtype))
-    assert watched.run([*given, result], symbol) == 0
+    assert watched.run([*copies, result], symbol) == 0
     assert watched.wrong == []
     assert is_untouched(result, whole), "something is written beside the result"
-    same = (one.tobytes() == other.tobytes() for one, other in zip(given, arrays, strict=True))  # NaN is not NaN
+    same = (one.tobytes() == other.tobytes() for one, other in zip(copies, arrays, strict=True))  # NaN is not NaN
     assert all(same), "an operand is written"
     return result
 
@@ -290,12 +290,12 @@ def run_by_tvm(
     text: str, arrays: Sequence[Array], shape: Shape, threads: int = 2, calls: int = 1, dtype: Any = np.float32
 ) -> Array:
     """The result of the kernel ``text`` on the runtime's own threads."""
-    given = [guarded(array)[0] for array in arrays]
+    copies = [guarded(array)[0] for array in arrays]
     result, whole = guarded(nothing(shape, dtype))
     with library_of(text) as library, pool_of(threads):
         function = tvm.runtime.load_module(str(library))[SYMBOL]
         # NumPy hands over no bfloat16, and no kernel asks for types.
-        bits = [array if array.dtype.kind in "iuf" else array.view(np.uint16) for array in (*given, result)]
+        bits = [array if array.dtype.kind in "iuf" else array.view(np.uint16) for array in (*copies, result)]
         tensors = [tvm.runtime.from_dlpack(array) for array in bits]
         for _ in range(calls):
             function(*tensors)
@@ -342,12 +342,12 @@ def covering(func: object, most: int, seed: int = 0, target: Target = TARGET, **
     order = np.random.default_rng(seed).permutation(rows)[:2000]
     configs = [space.config(space.rows[row]) for row in order]
     seen: set[tuple[str, object]] = set()
-    found = []
+    configs_kept = []
     for config in configs:
-        if len(found) < most and not seen.issuperset(config.items):
-            found.append(config)
+        if len(configs_kept) < most and not seen.issuperset(config.items):
+            configs_kept.append(config)
             seen.update(config.items)
-    return found
+    return configs_kept
 
 
 def largest_tile(func: object, names: Sequence[str], target: Target = TARGET) -> Config:
@@ -358,8 +358,8 @@ def largest_tile(func: object, names: Sequence[str], target: Target = TARGET) ->
     return space.config(space.rows[int(np.argmax(np.where(columns.get("algorithm", sums * 0) == 0, sums, 0)))])
 
 
-def is_near(found: Array, expected: Array, tolerance: float) -> bool:
+def is_near(actual: Array, expected: Array, tolerance: float) -> bool:
     """Whether all of it is right but for so much of the largest number."""
-    assert found.shape == expected.shape
-    found, expected = found.astype(np.float64), expected.astype(np.float64)
-    return bool(np.abs(found - expected).max() <= tolerance * np.abs(expected).max())  # false for NaN
+    assert actual.shape == expected.shape
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    return bool(np.abs(actual - expected).max() <= tolerance * np.abs(expected).max())  # false for NaN

@@ -128,27 +128,27 @@ def check(
         near: algorithm → how far both may be off, in parts of the largest number.
     """
     func = case.program()
-    given, shape = numbers(func, scale=0.5), shapes(func)[-1]
-    right = case.expected(*given)
+    arrays_in, shape = numbers(func, scale=0.5), shapes(func)[-1]
+    right = case.expected(*arrays_in)
     for number, config in enumerate(configs):
-        arrays, text = repacked(func, config, given), text_of(func, config, target=target)
-        found = run_watched(text, arrays, shape, threads=1 + number % 3)
+        arrays, text = repacked(func, config, arrays_in), text_of(func, config, target=target)
+        result = run_watched(text, arrays, shape, threads=1 + number % 3)
         far, apart = (1e-5, 1e-6) if near is None else (near[config.integer("algorithm")],) * 2
         exact = near is None and case.following in EXACT_STEPS
-        assert exact or is_near(found, right, far), config.to_json()
+        assert exact or is_near(result, right, far), config.to_json()
         if number < compiled:
-            assert is_near(found, run(func, config, target, given), apart), config.to_json()
-            assert np.array_equal(run_by_tvm(text, arrays, shape, threads=2 - number % 2), found), config.to_json()
+            assert is_near(result, run(func, config, target, arrays_in), apart), config.to_json()
+            assert np.array_equal(run_by_tvm(text, arrays, shape, threads=2 - number % 2), result), config.to_json()
 
 
 def check_thousands_of_calls(case: Case, **fixed: int) -> None:
     """Nothing is left on stacks, and workspaces come back."""
     func = case.program()
-    given = numbers(func)
+    arrays = numbers(func)
     for pad in (0, 1):
         text = text_of(func, covering(func, 1, pad=pad, **fixed)[0])
-        found = run_by_tvm(text, given, shapes(func)[-1], calls=3000)
-        assert is_near(found, case.expected(*given), 1e-5)
+        result = run_by_tvm(text, arrays, shapes(func)[-1], calls=3000)
+        assert is_near(result, case.expected(*arrays), 1e-5)
 
 
 def choices(cases: Iterable[Case], most: int, target: Target = TARGET, **fixed: int) -> dict[str, set[int]]:

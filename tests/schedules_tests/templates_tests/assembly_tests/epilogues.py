@@ -72,21 +72,21 @@ FACTORS = tuple(0.25 * number - 1.1 for number in range(7))
 
 def _crowded(y: Any) -> Any:
     """Seven numbers that are all read again after the last is known."""
-    each = [te.max(y * _float(factor), y - _float(1 + factor)) for factor in FACTORS]
-    total, product = each[0], each[0]
-    for value in each[1:]:
+    values = [te.max(y * _float(factor), y - _float(1 + factor)) for factor in FACTORS]
+    total, product = values[0], values[0]
+    for value in values[1:]:
         total = total + value
-    for value in each[1:]:
+    for value in values[1:]:
         product = te.min(product, value - total)
     return product
 
 
 def _crowded_by_numpy(y: Array) -> Array:
-    each = [np.maximum(y * factor, y - (1 + factor)) for factor in FACTORS]
-    found, total = each[0], sum(each[1:], each[0])
-    for value in each[1:]:
-        found = np.minimum(found, value - total)
-    return found
+    values = [np.maximum(y * factor, y - (1 + factor)) for factor in FACTORS]
+    least, total = values[0], sum(values[1:], values[0])
+    for value in values[1:]:
+        least = np.minimum(least, value - total)
+    return least
 
 
 _erf = np.vectorize(math.erf)

@@ -133,8 +133,8 @@ def test_the_closure_holds_every_tensor_and_the_stack_is_aligned(tensors: int) -
         code.emit("vmovaps [rsp], zmm0", "vmovaps [rsp+128], zmm0")
 
     code.loop_over_jobs(".Lloop", 1, 192, body)
-    given = [np.full(1, number + 0.5, np.float32) for number in range(tensors)]
-    assert run_watched(code.text(), given, (tensors,)).tolist() == [number + 0.5 for number in range(tensors)]
+    arrays = [np.full(1, number + 0.5, np.float32) for number in range(tensors)]
+    assert run_watched(code.text(), arrays, (tensors,)).tolist() == [number + 0.5 for number in range(tensors)]
 
 
 @runs_here
@@ -156,25 +156,25 @@ def test_a_body_may_use_every_register_but_the_jobs_own() -> None:
 # -- workspaces ------------------------------------------------------------------------------------------------------
 
 
-def with_workspaces(shared: int, each: int) -> str:
+def with_workspaces(shared: int, per_thread: int) -> str:
     """A kernel of two loops: the first fills the workspace with jobs' numbers, the second adds its own."""
     code = AssemblyText(SYMBOL)
-    code.entry(1, [(".Lfirst", shared // 4), (".Lsecond", shared // 4)], shared, each)
+    code.entry(1, [(".Lfirst", shared // 4), (".Lsecond", shared // 4)], shared, per_thread)
 
     def fill() -> None:
         code.emit("mov rax, [r11+8]", "vcvtsi2ss xmm0, xmm0, r15", "vmovss [rax+r15*4], xmm0")
 
     def add() -> None:
         code.emit("mov rax, [r11+8]", "vmovss xmm0, dword ptr [rax+r15*4]", f"mov rcx, [rbp-{OF_THREAD}]")
-        code.emit("vmovss [rcx], xmm0", f"vaddss xmm0, xmm0, dword ptr [rcx+{each - 4}]")
+        code.emit("vmovss [rcx], xmm0", f"vaddss xmm0, xmm0, dword ptr [rcx+{per_thread - 4}]")
         code.emit("mov rdx, [r11]", "vmovss [rdx+r15*4], xmm0")
 
     def clear_and_add() -> None:
-        code.emit(f"mov rcx, [rbp-{OF_THREAD}]", f"mov dword ptr [rcx+{each - 4}], 0")
+        code.emit(f"mov rcx, [rbp-{OF_THREAD}]", f"mov dword ptr [rcx+{per_thread - 4}], 0")
         add()
 
     code.loop_over_jobs(".Lfirst", shared // 4, 0, fill)
-    code.loop_over_jobs(".Lsecond", shared // 4, 0, clear_and_add, each)
+    code.loop_over_jobs(".Lsecond", shared // 4, 0, clear_and_add, per_thread)
     return code.text()
 
 

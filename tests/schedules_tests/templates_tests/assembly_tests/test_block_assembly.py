@@ -40,11 +40,11 @@ def program(image: Shape, blocked: bool, lanes: int = 16, dtype: str = "float32"
     return from_te(x, from_blocks(x, channels))
 
 
-def expected_of(given: Array, image: Shape, blocked: bool) -> Array:
+def expected_of(array: Array, image: Shape, blocked: bool) -> Array:
     if blocked:
-        return block_array(given, 16)
-    n, _, height, width, _ = given.shape
-    return given.transpose(0, 1, 4, 2, 3).reshape(n, -1, height, width)[:, : image[1]]
+        return block_array(array, 16)
+    n, _, height, width, _ = array.shape
+    return array.transpose(0, 1, 4, 2, 3).reshape(n, -1, height, width)[:, : image[1]]
 
 
 @runs_here
@@ -52,14 +52,14 @@ def expected_of(given: Array, image: Shape, blocked: bool) -> Array:
 @pytest.mark.parametrize("image", IMAGES, ids=str)
 def test_every_number_is_in_its_place(image: Shape, blocked: bool) -> None:
     func = program(image, blocked)
-    (given,) = numbers(func)
-    expected = np.ascontiguousarray(expected_of(given, image, blocked))
+    (array,) = numbers(func)
+    expected = np.ascontiguousarray(expected_of(array, image, blocked))
     for config in covering(func, 4):
         text = text_of(func, config)
         for threads in (1, 2, 5):
-            found = run_watched(text, [given], expected.shape, threads)
-            assert np.array_equal(found, expected), (config.to_json(), threads)
-    assert np.array_equal(run_by_tvm(text, [given], expected.shape), expected)
+            result = run_watched(text, [array], expected.shape, threads)
+            assert np.array_equal(result, expected), (config.to_json(), threads)
+    assert np.array_equal(run_by_tvm(text, [array], expected.shape), expected)
 
 
 def test_what_is_left_to_the_compiler() -> None:

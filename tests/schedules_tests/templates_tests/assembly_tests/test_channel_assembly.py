@@ -49,7 +49,7 @@ ORDERS = {
 @runs_here
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [*((name, "float32") for name in ORDERS), *(("of every part", each) for each in ("int32", "uint8", "bfloat16"))],
+    [*((name, "float32") for name in ORDERS), *(("of every part", dtype) for dtype in ("int32", "uint8", "bfloat16"))],
 )
 def test_picks(name: str, dtype: str) -> None:
     func = picks(ORDERS[name], dtype)
@@ -59,9 +59,9 @@ def test_picks(name: str, dtype: str) -> None:
     for config in covering(func, 4):
         text = text_of(func, config)
         for threads in (1, 2, 5):
-            found = run_watched(text, arrays, expected.shape, threads, expected.dtype)
-            assert np.array_equal(found, expected), config.to_json()
-    assert np.array_equal(run_by_tvm(text, arrays, expected.shape, dtype=expected.dtype), found)
+            result = run_watched(text, arrays, expected.shape, threads, expected.dtype)
+            assert np.array_equal(result, expected), config.to_json()
+    assert np.array_equal(run_by_tvm(text, arrays, expected.shape, dtype=expected.dtype), result)
 
 
 @runs_here
@@ -69,8 +69,8 @@ def test_one_pixel() -> None:
     func = picks(np.arange(8, 24), parts=[(1, 2, 1, 1, 16)])
     arrays = numbers(func)
     for config in covering(func, 2):
-        found = run_watched(text_of(func, config), arrays, (1, 1, 1, 1, 16), 2)
-        assert np.array_equal(found, picked(arrays, np.arange(8, 24)))
+        result = run_watched(text_of(func, config), arrays, (1, 1, 1, 1, 16), 2)
+        assert np.array_equal(result, picked(arrays, np.arange(8, 24)))
 
 
 def test_what_is_left_to_the_compiler() -> None:

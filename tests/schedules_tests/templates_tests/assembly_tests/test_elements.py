@@ -62,9 +62,9 @@ def loaded(symbols: dict[str, AssemblyText], folder: Path) -> ctypes.CDLL:
 
 def called(library: ctypes.CDLL, symbol: str, total: Array, operands: Sequence[Array]) -> Array:
     result = np.full(LANES, np.nan, np.float32)
-    given = [np.ascontiguousarray(array, np.float32) for array in (result, total, *operands)]
-    getattr(library, symbol)(*[ctypes.c_void_p(array.ctypes.data) for array in given])
-    return given[0]
+    arrays = [np.ascontiguousarray(array, np.float32) for array in (result, total, *operands)]
+    getattr(library, symbol)(*[ctypes.c_void_p(array.ctypes.data) for array in arrays])
+    return arrays[0]
 
 
 # -- what is read ----------------------------------------------------------------------------------------------------
@@ -141,10 +141,10 @@ def test_numbers_of_every_kind_are_as_tvm_has_them(name: str, tmp_path: Path) ->
     assert set(operands) <= {0, 1}
     scheduled = by_tvm(func)
     for x, y in zip(FIRST, SECOND, strict=True):
-        found, expected = called(library, "f", np.zeros(LANES), [x, y]), scheduled(x, y)
-        np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=f"{x} {y}")
+        result, expected = called(library, "f", np.zeros(LANES), [x, y]), scheduled(x, y)
+        np.testing.assert_allclose(result, expected, rtol=1e-6, err_msg=f"{x} {y}")
         zeros = expected == 0
-        assert np.array_equal(np.signbit(found[zeros]), np.signbit(expected[zeros]))
+        assert np.array_equal(np.signbit(result[zeros]), np.signbit(expected[zeros]))
 
 
 OUT_OF_SCOPE: dict[str, tuple[Callable[..., tirx.Expr], str]] = {
@@ -258,7 +258,7 @@ NUMPY: dict[str, Callable[..., Array]] = {
 def random_elements(rng: np.random.Generator) -> Elements:
     """A graph in which values are read by none, one or several others; the last is the result."""
     elements = Elements([])
-    known = [elements.add(Value("sum")), *(elements.add(Value("operand", operand=each)) for each in OPERANDS[:3])]
+    known = [elements.add(Value("sum")), *(elements.add(Value("operand", operand=operand)) for operand in OPERANDS[:3])]
     constants = [int(np.float32(number).view(np.uint32)) for number in (-2.0, 1.0, 3.0)]
     known.extend(elements.add(Value("constant", bits=bits)) for bits in constants)
     while len(elements.values) < rng.integers(12, 40):
@@ -276,20 +276,20 @@ COMPARISONS = {0: np.equal, 1: np.less, 2: np.less_equal, 12: np.not_equal, 13: 
 
 def evaluated(elements: Elements, total: Array, operands: Sequence[Array]) -> list[Array]:
     """Every value."""
-    found: list[Array] = []
+    results: list[Array] = []
     for value in elements.values:
-        of = [found[number] for number in value.of]
+        of = [results[number] for number in value.of]
         if value.name == "sum":
-            found.append(total)
+            results.append(total)
         elif value.operand is not None:
-            found.append(operands[value.operand.parameter])
+            results.append(operands[value.operand.parameter])
         elif value.name == "constant":
-            found.append(np.full(LANES, np.uint32(value.bits).view(np.float32), np.float64))
+            results.append(np.full(LANES, np.uint32(value.bits).view(np.float32), np.float64))
         elif value.name == "select":
-            found.append(np.where(COMPARISONS[value.bits](of[0], of[1]), of[2], of[3]))
+            results.append(np.where(COMPARISONS[value.bits](of[0], of[1]), of[2], of[3]))
         else:
-            found.append(NUMPY[value.name](*of))
-    return found
+            results.append(NUMPY[value.name](*of))
+    return results
 
 
 def live(elements: Elements) -> Elements:
@@ -301,7 +301,7 @@ def live(elements: Elements) -> Elements:
     kept, places = Elements([]), {}
     for number, value in enumerate(elements.values):
         if number in needed:
-            of = tuple(places[each] for each in value.of)
+            of = tuple(places[number_read] for number_read in value.of)
             places[number] = kept.add(Value(value.name, of, value.operand, value.bits))
     return kept
 
@@ -341,11 +341,11 @@ def test_no_register_is_read_after_it_is_given_back(tmp_path: Path) -> None:
 def test_too_few_registers() -> None:
     elements = Elements([])
     total, x = elements.add(Value("sum")), elements.add(Value("operand", operand=OPERANDS[0]))
-    each = [elements.add(Value("div", (total, x)))]
+    chain = [elements.add(Value("div", (total, x)))]
     for _ in range(5):
-        each.append(elements.add(Value("sub", (each[-1], total))))
-    last = each[0]
-    for number in reversed(each[1:]):
+        chain.append(elements.add(Value("sub", (chain[-1], total))))
+    last = chain[0]
+    for number in reversed(chain[1:]):
         last = elements.add(Value("max", (last, number)))
     needed = fewest(elements.values)
     assert 5 <= needed <= 7
@@ -378,7 +378,7 @@ def test_operands_of_short_types_are_widened(dtype: str, tmp_path: Path) -> None
     register = Writer(code, elements.fused(), 0, range(1, 5), {operand: "rdx"}, {}).write()
     code.emit(f"vmovups [rdi], zmm{register}", "vzeroupper", "ret")
     numbers = np.arange(-7, LANES - 7).astype(numpy_type(dtype))
-    given, result = np.linspace(-3, 3, LANES).astype(np.float32), np.zeros(LANES, np.float32)
+    start, result = np.linspace(-3, 3, LANES).astype(np.float32), np.zeros(LANES, np.float32)
     library = loaded({"f": code}, tmp_path)
-    library.f(*[ctypes.c_void_p(array.ctypes.data) for array in (result, given, numbers)])
-    np.testing.assert_allclose(result, given * 2 - numbers.astype(np.float32), rtol=1e-6)
+    library.f(*[ctypes.c_void_p(array.ctypes.data) for array in (result, start, numbers)])
+    np.testing.assert_allclose(result, start * 2 - numbers.astype(np.float32), rtol=1e-6)

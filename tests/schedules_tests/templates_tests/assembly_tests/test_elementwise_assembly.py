@@ -33,7 +33,7 @@ def zero() -> tirx.Expr:
 
 def chain(shape: Shape, shapes: Sequence[Shape], of: Callable[..., Any], steps: int = 1) -> tirx.PrimFunc:
     """Stages that add what ``of`` makes of tensors that broadcast, and then take what is positive."""
-    tensors = [te.placeholder(each, name=f"x{number}") for number, each in enumerate(shapes)]
+    tensors = [te.placeholder(own_shape, name=f"x{number}") for number, own_shape in enumerate(shapes)]
 
     def at(tensor: te.Tensor, index: Sequence[tirx.Expr]) -> tirx.Expr:
         own = index[len(index) - len(tensor.shape) :]
@@ -87,9 +87,9 @@ def test_chains(name: str) -> None:
     for config in covering(func, CONFIGS):
         text = text_of(func, config)
         for threads in (1, 2, 5):
-            found = run_watched(text, arrays, expected.shape, threads)
-            np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6, err_msg=config.to_json())
-        assert np.array_equal(run_by_tvm(text, arrays, expected.shape), found)
+            result = run_watched(text, arrays, expected.shape, threads)
+            np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-6, err_msg=config.to_json())
+        assert np.array_equal(run_by_tvm(text, arrays, expected.shape), result)
 
 
 CONCATENATED: dict[str, tuple[list[Shape], int]] = {

@@ -29,41 +29,41 @@ def image(planes: int, height: int, width: int, lanes: int) -> Image:
 @pytest.mark.parametrize(("height", "width", "lanes"), [(3, 5, 16), (1, 1, 16), (4, 7, 1), (2, 16, 1), (3, 1, 1)])
 def test_borders_are_zeros(height: int, width: int, lanes: int, pads: Pads) -> None:
     top, left, bottom, right = pads
-    given, planes = np.random.default_rng(0).standard_normal((3, height, width, lanes)).astype(np.float32), 3
-    made = image(planes, height + top + bottom, width + left + right, lanes)
-    rows = BorderedRows(image(planes, height, width, lanes), made, top, left)
+    plain, planes = np.random.default_rng(0).standard_normal((3, height, width, lanes)).astype(np.float32), 3
+    bordered = image(planes, height + top + bottom, width + left + right, lanes)
+    rows = BorderedRows(image(planes, height, width, lanes), bordered, top, left)
     code = AssemblyText(SYMBOL)
-    code.entry(2, [(".Lrows", planes * made.height)])
-    code.loop_over_jobs(".Lrows", planes * made.height, 0, lambda: rows.all_rows(code, 0, 1, 0))
-    right_one = np.pad(given, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    code.entry(2, [(".Lrows", planes * bordered.height)])
+    code.loop_over_jobs(".Lrows", planes * bordered.height, 0, lambda: rows.all_rows(code, 0, 1, 0))
+    right_one = np.pad(plain, ((0, 0), (top, bottom), (left, right), (0, 0)))
     for threads in (1, 3):
-        assert np.array_equal(run_watched(code.text(), [given], right_one.shape, threads), right_one)
+        assert np.array_equal(run_watched(code.text(), [plain], right_one.shape, threads), right_one)
 
 
 @runs_here
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 15, 16, 17, 31, 33])
 def test_borders_of_numbers(width: int) -> None:
     """Of every number of bytes that instructions of 64, 32, 16, 8 and 4 make up."""
-    given = np.random.default_rng(0).standard_normal((2, width, 1)).astype(np.float32)
-    made = image(1, 4, 2 * width + 5, 1)
-    rows = BorderedRows(image(1, 2, width, 1), made, 1, 5, border=int(np.float32(7).view(np.int32)))
+    plain = np.random.default_rng(0).standard_normal((2, width, 1)).astype(np.float32)
+    bordered = image(1, 4, 2 * width + 5, 1)
+    rows = BorderedRows(image(1, 2, width, 1), bordered, 1, 5, border=int(np.float32(7).view(np.int32)))
     code = AssemblyText(SYMBOL)
     code.entry(2, [(".Lrows", 4)])
     code.loop_over_jobs(".Lrows", 4, 0, lambda: rows.all_rows(code, 0, 1, 0))
-    right_one = np.pad(given, ((1, 1), (5, width), (0, 0)), constant_values=7)
-    assert np.array_equal(run_watched(code.text(), [given], right_one.shape, 2), right_one)
+    right_one = np.pad(plain, ((1, 1), (5, width), (0, 0)), constant_values=7)
+    assert np.array_equal(run_watched(code.text(), [plain], right_one.shape, 2), right_one)
 
 
 @runs_here
 def test_rows_lie_behind_an_offset() -> None:
-    given = np.arange(2 * 3 * 16, dtype=np.float32).reshape(2, 3, 16)
+    plain = np.arange(2 * 3 * 16, dtype=np.float32).reshape(2, 3, 16)
     rows = BorderedRows(image(1, 2, 3, 16), image(1, 2, 3, 16), 0, 0)
     code = AssemblyText(SYMBOL)
     code.entry(2, [(".Lrows", 2)])
     code.loop_over_jobs(".Lrows", 2, 0, lambda: rows.all_rows(code, 0, 1, 256))
-    found = run_watched(code.text(), [given], (64 + 96,))
-    assert np.isnan(found[:64]).all()
-    assert np.array_equal(found[64:], given.ravel())
+    result = run_watched(code.text(), [plain], (64 + 96,))
+    assert np.isnan(result[:64]).all()
+    assert np.array_equal(result[64:], plain.ravel())
 
 
 def anchor_of(data: tuple[int, ...], weight: tuple[int, ...], **geometry: object) -> tuple[tirx.PrimFunc, Anchor]:

@@ -62,23 +62,23 @@ def written(case: Case) -> list[Config]:
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_right(name: str) -> None:
     case = CASES[name]
-    given, shape, dtype = inputs(case.func), shapes(case.func)[-1], dtypes(case.func)[-1]
-    configs, expected = written(case)[:CONFIGS], case.expected(*given).astype(np.float64)
+    arrays, shape, dtype = inputs(case.func), shapes(case.func)[-1], dtypes(case.func)[-1]
+    configs, expected = written(case)[:CONFIGS], case.expected(*arrays).astype(np.float64)
     if not configs:
         assert "straddling" in name or "odd" in name or shapes(case.func)[1][2] == 8
         return
     for number, config in enumerate(configs):
         text = text_of(case.func, config, target=SHORT)
-        found = run_watched(text, given, shape, 1 + number % 3, dtype).astype(np.float64)
+        result = run_watched(text, arrays, shape, 1 + number % 3, dtype).astype(np.float64)
         if dtype.kind in "iu":
-            assert np.array_equal(found, expected), config.to_json()
+            assert np.array_equal(result, expected), config.to_json()
         else:
-            assert is_near(found, expected, 2.0**-7 if dtype == "bfloat16" else 1e-3), config.to_json()
+            assert is_near(result, expected, 2.0**-7 if dtype == "bfloat16" else 1e-3), config.to_json()
         if number < COMPILED:
-            compiled = run(case.func, config, SHORT, given).astype(np.float64)
-            assert np.array_equal(found, compiled) or is_near(found, compiled, 2.0**-8), config.to_json()
-            again = run_by_tvm(text, given, shape, 2, dtype=dtype)
-            assert np.array_equal(again.astype(np.float64), found), config.to_json()
+            compiled = run(case.func, config, SHORT, arrays).astype(np.float64)
+            assert np.array_equal(result, compiled) or is_near(result, compiled, 2.0**-8), config.to_json()
+            again = run_by_tvm(text, arrays, shape, 2, dtype=dtype)
+            assert np.array_equal(again.astype(np.float64), result), config.to_json()
 
 
 def test_without_their_instructions_they_are_left_to_the_compiler() -> None:

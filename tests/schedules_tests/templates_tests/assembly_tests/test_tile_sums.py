@@ -97,14 +97,14 @@ def test_loops(nest: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for panels, numbers in ((1, 1), (2, 3), (7, 4)):
         tile = tile_of(panels, numbers, loops, unroll)
-        given, weights = rng.standard_normal(20_000).astype(np.float32), rng.standard_normal(150_000).astype(np.float32)
+        data, weights = rng.standard_normal(20_000).astype(np.float32), rng.standard_normal(150_000).astype(np.float32)
         folder = tmp_path / f"{panels}"
         folder.mkdir()
-        right = expected(tile, given, weights)
-        np.testing.assert_allclose(run(tile, given, weights, folder), right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
+        right = expected(tile, data, weights)
+        np.testing.assert_allclose(run(tile, data, weights, folder), right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
         asking = replace(tile, prefetch=Prefetch(len(loops) - 1, (0, VECTOR), 2 * VECTOR))
         (folder / "asking").mkdir()
-        assert np.array_equal(run(asking, given, weights, folder / "asking"), run(tile, given, weights, folder))
+        assert np.array_equal(run(asking, data, weights, folder / "asking"), run(tile, data, weights, folder))
 
 
 @runs_here
@@ -112,9 +112,9 @@ def test_loops(nest: str, tmp_path: Path) -> None:
 def test_tiles(panels: int, numbers: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tile = tile_of(panels, numbers, (SumLoop(2, 256), SumLoop(8, 4)), 2)
-    given, weights = rng.standard_normal(1000).astype(np.float32), rng.standard_normal(20_000).astype(np.float32)
-    right = expected(tile, given, weights)
-    np.testing.assert_allclose(run(tile, given, weights, tmp_path), right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
+    data, weights = rng.standard_normal(1000).astype(np.float32), rng.standard_normal(20_000).astype(np.float32)
+    right = expected(tile, data, weights)
+    np.testing.assert_allclose(run(tile, data, weights, tmp_path), right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
 
 
 @pytest.mark.parametrize(("panels", "numbers"), TILES)
@@ -173,7 +173,7 @@ def test_weights_that_stay_in_registers(panels: int, numbers: int, tmp_path: Pat
     assert tile.can_hold
     assert len(tile.free()) == AVX512.count - panels * numbers - panels * 3
     rng = np.random.default_rng(0)
-    given, weights = rng.standard_normal(1000).astype(np.float32), rng.standard_normal(1000).astype(np.float32)
+    data, weights = rng.standard_normal(1000).astype(np.float32), rng.standard_normal(1000).astype(np.float32)
     code = AssemblyText("sums")
     code.emit("push r12", "mov r10, rdx", "mov r12, rsi", "xor esi, esi")
     load_weights(code, tile)
@@ -187,8 +187,8 @@ def test_weights_that_stay_in_registers(panels: int, numbers: int, tmp_path: Pat
     code.emit("pop r12", "vzeroupper", "ret")
     library = ctypes.CDLL(str(linked([assembled(function_of("sums", code), tmp_path / "t.o")], tmp_path / "t.so")))
     result = np.full((panels, numbers, 16), np.nan, np.float32)
-    library.sums(*[ctypes.c_void_p(array.ctypes.data) for array in (given, weights, result)])
-    right = expected(tile, given, weights)
+    library.sums(*[ctypes.c_void_p(array.ctypes.data) for array in (data, weights, result)])
+    right = expected(tile, data, weights)
     np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
 
 

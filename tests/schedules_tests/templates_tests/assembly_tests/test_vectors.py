@@ -65,8 +65,8 @@ WITH_TILES = Target(kind="llvm", isa="amx", mcpu="sapphirerapids", threads=2)
 def test_a_processor_with_tiles_has_the_kernels_of_avx512(shapes_of: dict[str, Any]) -> None:
     without = replace(WITH_TILES, isa="avx512")
     written = 0
-    for each in shapes_of.values():
-        func = each.program()
+    for case in shapes_of.values():
+        func = case.program()
         for config in covering(func, 2, target=WITH_TILES):
             text = assembly(func, config, without, SYMBOL)
             assert assembly(func, config, WITH_TILES, SYMBOL) == text
@@ -142,9 +142,9 @@ def chain(of: Callable[..., tirx.Expr], rows: int = 1) -> tirx.PrimFunc:
     return from_te(x, y, te.compute(shape, lambda i, j: of(x(i, j), y(i, j)), name="of"))
 
 
-def is_equal(found: np.ndarray, expected: np.ndarray) -> bool:
+def is_equal(result: np.ndarray, expected: np.ndarray) -> bool:
     """NaN where NaN is expected, and nearly equal elsewhere."""
-    return np.allclose(found, expected, rtol=2e-6, atol=1e-6, equal_nan=True)
+    return np.allclose(result, expected, rtol=2e-6, atol=1e-6, equal_nan=True)
 
 
 @narrow_runs_here
@@ -152,10 +152,10 @@ def is_equal(found: np.ndarray, expected: np.ndarray) -> bool:
 def test_expressions_are_the_compiler_s(name: str) -> None:
     """Of every pair of special numbers."""
     func = chain(EXPRESSIONS[name])
-    given = [FIRST.reshape(1, -1), SECOND.reshape(1, -1)]
+    arrays = [FIRST.reshape(1, -1), SECOND.reshape(1, -1)]
     for config in covering(func, 2, target=NARROW):
-        found = run_watched(text_of(func, config, target=NARROW), given, given[0].shape)
-        assert is_equal(found, run(func, config, NARROW, given)), config.to_json()
+        result = run_watched(text_of(func, config, target=NARROW), arrays, arrays[0].shape)
+        assert is_equal(result, run(func, config, NARROW, arrays)), config.to_json()
 
 
 QUANTISED: dict[str, tuple[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = {
@@ -171,10 +171,10 @@ QUANTISED: dict[str, tuple[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = 
 def test_bytes(name: str) -> None:
     dtype, of = QUANTISED[name]
     func = chain(of, rows=3)
-    given = [array * 40 for array in numbers(func)]
+    arrays = [array * 40 for array in numbers(func)]
     for config in covering(func, 3, target=NARROW):
-        found = run_watched(text_of(func, config, target=NARROW), given, given[0].shape, dtype=np.dtype(dtype))
-        assert np.array_equal(found, run(func, config, NARROW, given)), config.to_json()
+        result = run_watched(text_of(func, config, target=NARROW), arrays, arrays[0].shape, dtype=np.dtype(dtype))
+        assert np.array_equal(result, run(func, config, NARROW, arrays)), config.to_json()
 
 
 BYTES = {
@@ -196,15 +196,15 @@ BYTES = {
 def test_products_of_bytes(name: str) -> None:
     """Their sums are exact: no two products are added in 16 bits. The largest bytes are among them."""
     case = BYTES[name]
-    given, shape, dtype = inputs(case.func), shapes(case.func)[-1], dtypes(case.func)[-1]
-    given[0].flat[::3], given[1].flat[::2] = 255, -128
-    expected, written = case.expected(*given), 0
+    arrays, shape, dtype = inputs(case.func), shapes(case.func)[-1], dtypes(case.func)[-1]
+    arrays[0].flat[::3], arrays[1].flat[::2] = 255, -128
+    expected, written = case.expected(*arrays), 0
     knobs = {knob.name for knob in claim(case.func, NARROW).space.knobs}
     fixed = {"algorithm": 0} if "algorithm" in knobs else {}
     for number, config in enumerate(covering(case.func, 8, target=NARROW, **fixed)):
         text = assembly(case.func, config, NARROW, SYMBOL)
         if text:
-            assert np.array_equal(run_watched(text, given, shape, 1 + number % 3, dtype), expected), config.to_json()
+            assert np.array_equal(run_watched(text, arrays, shape, 1 + number % 3, dtype), expected), config.to_json()
             written += 1
     assert written >= 2
 
@@ -223,12 +223,12 @@ def test_too_many_sums_for_products_of_bytes_are_left_to_the_compiler() -> None:
 def test_concatenations() -> None:
     parts = [te.placeholder(shape, name=f"x{number}") for number, shape in enumerate(((2, 3, 8), (2, 1, 8)))]
     func = from_te(*parts, concat(parts, 1))
-    given = numbers(func)
-    expected = np.concatenate(given, 1)
+    arrays = numbers(func)
+    expected = np.concatenate(arrays, 1)
     for config in covering(func, 4, target=NARROW):
         text = text_of(func, config, target=NARROW)
-        assert np.array_equal(run_watched(text, given, expected.shape, 3), expected)
-        assert np.array_equal(run_by_tvm(text, given, expected.shape), expected)
+        assert np.array_equal(run_watched(text, arrays, expected.shape, 3), expected)
+        assert np.array_equal(run_by_tvm(text, arrays, expected.shape), expected)
 
 
 def test_no_register_of_avx512_is_used() -> None:

@@ -94,13 +94,13 @@ def test_thousands_of_calls() -> None:
 
 
 def test_windows_are_read_from_the_program() -> None:
-    found = {}
+    by_name = {}
     for name in ("uneven", "3x3 without border"):
         func = SHAPES[name].program()
         anchor = find_anchor(func, "depthwise")
         assert anchor is not None
-        found[name] = windows_of(func, anchor.block, anchor.padded)
-    uneven, without = found["uneven"], found["3x3 without border"]
+        by_name[name] = windows_of(func, anchor.block, anchor.padded)
+    uneven, without = by_name["uneven"], by_name["3x3 without border"]
     assert (uneven.strides, uneven.dilation, uneven.size, uneven.before) == ((2, 1), (1, 2), (12, 11), (1, 0))
     assert (without.strides, without.dilation, without.size, without.before) == ((1, 1), (1, 1), (8, 8), (0, 0))
 

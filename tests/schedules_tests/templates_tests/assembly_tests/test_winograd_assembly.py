@@ -104,7 +104,7 @@ def test_workspaces_are_told_and_asked_for(tmp_path: object, m: int, outer: int)
     convolution = SHAPES["batch"]
     func = convolution.program()
     config = covering(func, 1, algorithm=m, outer=outer)[0]
-    text, given = text_of(func, config), repacked(func, config, numbers(func))
+    text, arrays = text_of(func, config), repacked(func, config, numbers(func))
     told = workspaces_of(assembled(text, tmp_path / "kernel.o").read_bytes(), SYMBOL)
     (_, _, height, width, _), (down, across) = shapes(func)[-1], (-(-13 // m), -(-6 // m))
     assert (height, width) == (13, 6)
@@ -114,7 +114,7 @@ def test_workspaces_are_told_and_asked_for(tmp_path: object, m: int, outer: int)
     assert told == ((image, tiles) if outer else (image + tiles, 0))
     with library_of(text) as library:
         watched = Watched(library, threads=3)
-        assert watched.run([guarded(array)[0] for array in (*given, np.empty(shapes(func)[-1], np.float32))]) == 0
+        assert watched.run([guarded(array)[0] for array in (*arrays, np.empty(shapes(func)[-1], np.float32))]) == 0
     assert watched.asked == ([image, tiles, tiles, tiles] if outer else [image + tiles])
     assert watched.wrong == []
 

@@ -77,11 +77,11 @@ def agree(shape: AttentionShape, starts, threads):
     target = replace(host_target(None, None), threads=threads)
     built = tvm.compile(lower(normalise(cached_attention(shape)), BASELINE, target).mod, target=tvm_target(target))
     q, new_k, new_v, *rest = arrays
-    given = [tvm.runtime.tensor(array) for array in (q, np.stack([new_k, new_v]), *rest, np.zeros_like(out))]
-    built.mod["main"](*given)
-    np.testing.assert_allclose(given[-1].numpy(), out, rtol=1e-4, atol=1e-5)
-    for made, wanted in zip(given[2:4], caches, strict=True):
-        np.testing.assert_array_equal(made.numpy(), wanted)
+    tensors = [tvm.runtime.tensor(array) for array in (q, np.stack([new_k, new_v]), *rest, np.zeros_like(out))]
+    built.mod["main"](*tensors)
+    np.testing.assert_allclose(tensors[-1].numpy(), out, rtol=1e-4, atol=1e-5)
+    for cache, wanted in zip(tensors[2:4], caches, strict=True):
+        np.testing.assert_array_equal(cache.numpy(), wanted)
 
 
 @pytest.mark.parametrize("threads", [1, 7])

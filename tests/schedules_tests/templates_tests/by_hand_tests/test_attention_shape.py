@@ -11,5 +11,5 @@ def test_tiles_divide_the_rows_and_fit_the_registers():
 
 
 def test_prompts_that_fill_vectors_have_tiles_of_one_head():
-    found = {length: AttentionShape(1, 14, 2, length, 64, 256).prompt_tile for length in (1, 8, 16, 48, 127, 128)}
-    assert found == {1: 0, 8: 0, 16: 16, 48: 16, 127: 0, 128: 32}
+    tiles = {length: AttentionShape(1, 14, 2, length, 64, 256).prompt_tile for length in (1, 8, 16, 48, 127, 128)}
+    assert tiles == {1: 0, 8: 0, 16: 16, 48: 16, 127: 0, 128: 32}

@@ -18,8 +18,8 @@ def split_row(combine, start):
     reducer = te.comm_reducer(lambda a, b: combine(a, b), lambda dtype: tirx.const(start, dtype), name="extreme")
     data = te.placeholder((3, 64), name="data")
     axis = te.reduce_axis((0, 64))
-    found = te.compute((3,), lambda row: reducer(data[row, axis], axis=[axis]), name="found")
-    sch = s_tir.Schedule(te.create_prim_func([data, found]))
+    extremes = te.compute((3,), lambda row: reducer(data[row, axis], axis=[axis]), name="found")
+    sch = s_tir.Schedule(te.create_prim_func([data, extremes]))
     _, inner = sch.split(sch.get_loops(sch.get_sblock("found"))[1], [None, 16])
     sch.rfactor(inner, 1)
     return sch.mod
@@ -32,9 +32,9 @@ def test_partial_extremes_are_right_and_infinite_where_all_is(combine, start, ex
     data = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
     data[1] = start
     run = tvm.compile(split_row(combine, start), target="llvm")
-    found = tvm.runtime.tensor(np.zeros(3, np.float32))
-    run(tvm.runtime.tensor(data), found)
-    assert np.array_equal(found.numpy(), expected(data, axis=1))
+    result = tvm.runtime.tensor(np.zeros(3, np.float32))
+    run(tvm.runtime.tensor(data), result)
+    assert np.array_equal(result.numpy(), expected(data, axis=1))
 
 
 def test_a_process_that_knows_them_ends_without_a_crash():

@@ -33,10 +33,10 @@ def picks(order):
 @pytest.mark.parametrize("name", ORDERS)
 def test_channels_are_those_of_the_order(name: str) -> None:
     func, order = picks(ORDERS[name]), ORDERS[name]
-    given = inputs(func)
-    flat = np.concatenate([part.transpose(0, 1, 4, 2, 3).reshape(2, -1, 3, 4) for part in given], 1)[:, order]
+    arrays = inputs(func)
+    flat = np.concatenate([part.transpose(0, 1, 4, 2, 3).reshape(2, -1, 3, 4) for part in arrays], 1)[:, order]
     expected = flat.reshape(2, -1, 8, 3, 4).transpose(0, 1, 3, 4, 2)
-    assert np.array_equal(run(func, BASELINE, Target("llvm", isa="avx2"), given), expected)
+    assert np.array_equal(run(func, BASELINE, Target("llvm", isa="avx2"), arrays), expected)
 
 
 def test_runs_are_as_few_as_can_be() -> None:
@@ -61,9 +61,9 @@ def joined() -> object:
 
 
 def test_parts_lie_one_after_the_other() -> None:
-    given = inputs(joined())
-    found = run(joined(), BASELINE, Target("llvm", isa="avx2"), given)
-    np.testing.assert_array_equal(found, np.concatenate(given, 1))
+    arrays = inputs(joined())
+    result = run(joined(), BASELINE, Target("llvm", isa="avx2"), arrays)
+    np.testing.assert_array_equal(result, np.concatenate(arrays, 1))
 
 
 def test_only_a_concatenation_has_an_axis() -> None:

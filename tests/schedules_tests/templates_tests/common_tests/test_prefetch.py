@@ -19,10 +19,10 @@ LOOP = re.compile(r"^( *)for (.+) in (?:T\.parallel|T\.unroll|T\.vectorized|T\.g
 
 def asked(func, rank):
     """Values of the fused loop → vectors that the job asks for, by running the loops around the prefetches."""
-    loops, found = [], {}
+    loops, by_value = [], {}
     for line in str(func.script()).splitlines():
         depth = len(line) - len(line.lstrip())
-        loops = [each for each in loops if each[0] < depth]
+        loops = [loop for loop in loops if loop[0] < depth]
         if match := LOOP.match(line):
             sizes = [int(size) for size in re.findall(r"T\.int64\((\d+)\)", match[3])]
             loops += [(depth, name, size) for name, size in zip(match[2].split(", "), sizes, strict=True)]
@@ -32,8 +32,8 @@ def asked(func, rank):
             code = compile(re.sub(r"T\.int64\((-?\d+)\)", r"\1", index), "index", "eval")
             for values in product(*(range(size) for _, _, size in loops)):
                 names = dict(zip((name for _, name, _ in loops), values, strict=True))
-                found.setdefault(values[0], set()).add(eval(code, {"T": SCRIPT}, names))
-    return found
+                by_value.setdefault(values[0], set()).add(eval(code, {"T": SCRIPT}, names))
+    return by_value
 
 
 def config(space, **wanted):
@@ -46,11 +46,11 @@ def config(space, **wanted):
 def test_all_of_the_next_panel(unroll, rows, outer):
     func = matmul_case("m", 32, 64, 6, 16).func
     chosen = config(claim(func, WIDE).space, tm=8, tn=3, rows=rows, unroll=unroll, outer=outer, depth=64)
-    found = asked(lower(func, chosen, WIDE).mod["main"], 3)
+    vectors = asked(lower(func, chosen, WIDE).mod["main"], 3)
     panel, jobs = 3 * 64, 32 // rows
     for number in range(2):
         wanted = set(range((number + 1) * panel, (number + 2) * panel))
-        got = set().union(*(found[number * jobs + job] for job in range(jobs)))
+        got = set().union(*(vectors[number * jobs + job] for job in range(jobs)))
         assert wanted <= got
         assert len(got) <= 2 * len(wanted)
 
@@ -59,9 +59,9 @@ def test_all_of_the_next_panel(unroll, rows, outer):
 def test_all_of_the_next_chunk(tn):
     func = matmul_case("m", 32, 1536, 4, 16).func
     chosen = config(claim(func, WIDE).space, tm=8, tn=tn, rows=32, unroll=8, outer=0, depth=768)
-    found = asked(lower(func, chosen, WIDE).mod["main"], 3)
-    assert set(range(768, 1536)) <= found[0]  # behind the first chunk, the block's second
-    assert set(range(tn * 1536, tn * 1536 + 768)) <= found[0]  # behind that, the next panel's first
+    vectors = asked(lower(func, chosen, WIDE).mod["main"], 3)
+    assert set(range(768, 1536)) <= vectors[0]  # behind the first chunk, the block's second
+    assert set(range(tn * 1536, tn * 1536 + 768)) <= vectors[0]  # behind that, the next panel's first
 
 
 @pytest.mark.parametrize("outer", [0, 1])
@@ -69,9 +69,9 @@ def test_all_of_a_convolution_s_next_blocks(outer):
     func = conv_case("c", (1, 2, 8, 8, 16), (4, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)).func
     space = claim(func, WIDE).space
     chosen = config(space, algorithm=0, to=2, th=1, tw=8, unroll=4, rows=8, pad=0, outer=outer, depth=2)
-    found = asked(lower(func, chosen, WIDE).mod["main"], 6)
+    vectors = asked(lower(func, chosen, WIDE).mod["main"], 6)
     panel = 2 * 2 * 9 * 16
-    assert set(range(panel, 2 * panel)) <= found[0]
+    assert set(range(panel, 2 * panel)) <= vectors[0]
 
 
 @pytest.mark.parametrize("epilogue", [True, False])
@@ -80,11 +80,11 @@ def test_a_vector_asks_for_later_weights_of_its_own_panels(tn, unroll, epilogue)
     """Beyond the end of a panel for the first ones of the panel that takes its place in the next job."""
     func = matmul_case("m", 1, 256, 6, 16, epilogue=epilogue).func
     chosen = config(claim(func, WIDE).space, tm=1, tn=tn, rows=1, unroll=unroll, outer=0, depth=256)
-    found, ahead = asked(lower(func, chosen, WIDE).mod["main"], 3), AHEAD // 64
+    vectors, ahead = asked(lower(func, chosen, WIDE).mod["main"], 3), AHEAD // 64
     for job in range(6 // tn):
         own = {((job * tn + panel) * 256) + k for panel in range(tn) for k in range(ahead, 256)}
         later = {((job + 1) * tn + panel) * 256 + k for panel in range(tn) for k in range(ahead)}
-        assert found[job] == own | later
+        assert vectors[job] == own | later
 
 
 def test_sums_of_a_vector_stay_in_registers():

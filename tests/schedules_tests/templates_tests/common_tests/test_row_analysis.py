@@ -30,7 +30,7 @@ def test_rows_leaves_to_others_what_they_do_better(build: object, sizes: list) -
 
 
 def test_softmax_reduces_across_and_a_blocked_mean_along() -> None:
-    found = {case.name: rows_of(case.func) for case in CASES if case.template == "rows"}
-    softmax, mean = found["rows_softmax"], found["rows_blocked_mean"]
+    by_name = {case.name: rows_of(case.func) for case in CASES if case.template == "rows"}
+    softmax, mean = by_name["rows_softmax"], by_name["rows_blocked_mean"]
     assert (softmax.across, softmax.rows, softmax.length) == (True, 15, 48)
     assert (mean.across, mean.rows, mean.length) == (False, 6, 16)

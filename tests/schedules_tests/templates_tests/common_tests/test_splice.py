@@ -94,12 +94,12 @@ def test_the_anchor_is_replaced_and_the_rest_kept(epilogue: Epilogue, order: str
     assert names(joined)[-len(kept) or None :] == (kept or names(stages()))
     assert not {"product", "twice"} & set(names(joined))
     rng = np.random.default_rng(0)
-    given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
-    arrays = [given[name].T.copy() if name == "w" else given[name] for name in order]
+    by_name = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+    arrays = [by_name[name].T.copy() if name == "w" else by_name[name] for name in order]
     assert parameter_shapes(joined) == (*(array.shape for array in arrays), (ROWS, COLUMNS))
     output = tvm.runtime.tensor(np.full((ROWS, COLUMNS), np.nan, np.float32))
     tvm.compile(joined, target="llvm")(*map(tvm.runtime.tensor, arrays), output)
-    right = EXPECTED[epilogue](given["x"], given["y"], 2 * given["x"] @ given["w"])
+    right = EXPECTED[epilogue](by_name["x"], by_name["y"], 2 * by_name["x"] @ by_name["w"])
     np.testing.assert_allclose(output.numpy(), right, rtol=1e-5, atol=1e-5)
 
 

@@ -33,10 +33,10 @@ def test_no_tile_of_the_space_spills(to, th, tw, depth):
     wanted = {"algorithm": 0, "to": to, "th": th, "tw": tw, "unroll": 4, "depth": depth, "rows": 7 if th == 7 else 14}
     space = claim(func, WIDE).space
     chosen = next(c for c in map(space.config, space.rows) if all(c.integer(k) == v for k, v in wanted.items()))
-    found, multiplied = spills(func, chosen)
+    spilled, multiplied = spills(func, chosen)
     assert multiplied >= 4 * to * th * tw
     # The epilogue's biases may be kept on the stack; sums and operands of the loop are not.
-    assert found <= 2 * to
+    assert spilled <= 2 * to
 
 
 def test_divisors_are_all_up_to_the_limit():

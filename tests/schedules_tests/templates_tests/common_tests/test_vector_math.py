@@ -141,9 +141,9 @@ def test_a_step_to_bytes_stays_a_vector() -> None:
     assert re.search(r"vrndscaleps.*zmm", text)
     assert re.search(r"vpmovdb\s+%zmm", text)
     numbers = np.arange(64, dtype=np.float32) + 0.5
-    found = tvm.runtime.tensor(np.zeros(64, np.uint8))
-    tvm.compile(vector_math(from_te(x, y)), target="llvm")(tvm.runtime.tensor(numbers), found)
-    np.testing.assert_array_equal(found.numpy(), np.round(numbers).astype(np.uint8))
+    result = tvm.runtime.tensor(np.zeros(64, np.uint8))
+    tvm.compile(vector_math(from_te(x, y)), target="llvm")(tvm.runtime.tensor(numbers), result)
+    np.testing.assert_array_equal(result.numpy(), np.round(numbers).astype(np.uint8))
 
 
 def test_a_rounded_stage_may_be_inlined_twice() -> None:
@@ -155,17 +155,17 @@ def test_a_rounded_stage_may_be_inlined_twice() -> None:
     sch.compute_inline("y")
     sch.vectorize(sch.get_loops("z")[0])
     module = compiled(sch.mod["main"], "main", tvm_target(Target(kind="llvm", isa="generic")))
-    given, made = np.linspace(-9, 9, 64).astype(np.float32), tvm.runtime.tensor(np.zeros(64, np.float32))
-    module.mod["main"](tvm.runtime.tensor(given), made)
-    twice = np.round(given * np.float32(2))
-    np.testing.assert_allclose(made.numpy(), twice * np.round(twice * np.float32(0.3)))
+    values, result = np.linspace(-9, 9, 64).astype(np.float32), tvm.runtime.tensor(np.zeros(64, np.float32))
+    module.mod["main"](tvm.runtime.tensor(values), result)
+    twice = np.round(values * np.float32(2))
+    np.testing.assert_allclose(result.numpy(), twice * np.round(twice * np.float32(0.3)))
 
 
 def test_powers_at_the_ends_are_the_c_librarys() -> None:
     """Zeros and infinities of both signs, one, NaN and denormals, to odd, even, broken and infinite exponents."""
     bases = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 1e-40, -2.0, 3.0]
     exponents = [0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, math.inf, -math.inf, math.nan]
-    x, y = (np.array(each, np.float32).reshape(-1) for each in np.meshgrid(bases, exponents))
+    x, y = (np.array(grid, np.float32).reshape(-1) for grid in np.meshgrid(bases, exponents))
     base, exponent = (te.placeholder(x.shape, name=name) for name in ("base", "exponent"))
     func = from_te(base, exponent, te.compute(x.shape, lambda i: te.power(base[i], exponent[i]), name="y"))
     out = tvm.runtime.tensor(np.zeros_like(x))

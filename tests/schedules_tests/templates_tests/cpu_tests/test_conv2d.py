@@ -33,11 +33,11 @@ def test_sums_in_chunks_are_right(name: str, count: int) -> None:
     whole = max(next(knob for knob in space.knobs if knob.name == "depth").choices)
     chunked = [c for c in space.sample(200, np.random.default_rng(0)) if c.integer("depth") < whole][:count]
     assert len(chunked) == count
-    given = inputs(case.func)
+    arrays = inputs(case.func)
     for config in chunked:
-        found, expected = run(case.func, config, WIDE, given), case.expected(*given)
-        rtol = 2.0**-7 if found.dtype == "bfloat16" else 1e-3  # a bfloat16 may be rounded to either neighbour
-        assert np.allclose(found.astype(np.float64), expected.astype(np.float64), rtol, 1e-4), config
+        result, expected = run(case.func, config, WIDE, arrays), case.expected(*arrays)
+        rtol = 2.0**-7 if result.dtype == "bfloat16" else 1e-3  # a bfloat16 may be rounded to either neighbour
+        assert np.allclose(result.astype(np.float64), expected.astype(np.float64), rtol, 1e-4), config
 
 
 @sampled

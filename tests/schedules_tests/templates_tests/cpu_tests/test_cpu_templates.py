@@ -30,15 +30,15 @@ def check_config(case: Case, config: Config, target: Target) -> bool:
     """Whether ``config`` could be built; if so, its numbers are right."""
     arrays = inputs(case.func)
     try:
-        found = run(case.func, config, target, arrays)
+        result = run(case.func, config, target, arrays)
     except ScheduleError:
         return False
     expected = case.expected(*arrays)
-    if found.dtype == "bfloat16":  # which neighbour a sum is rounded to depends on its order
-        found, expected, rtol = found.astype(np.float32), expected.astype(np.float32), 2.0**-7
+    if result.dtype == "bfloat16":  # which neighbour a sum is rounded to depends on its order
+        result, expected, rtol = result.astype(np.float32), expected.astype(np.float32), 2.0**-7
     else:
-        rtol = 2e-4 if found.dtype.kind == "f" else 0.0
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol / 10, err_msg=config.to_json())
+        rtol = 2e-4 if result.dtype.kind == "f" else 0.0
+    np.testing.assert_allclose(result, expected, rtol=rtol, atol=rtol / 10, err_msg=config.to_json())
     return True
 
 

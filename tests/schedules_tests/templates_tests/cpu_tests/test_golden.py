@@ -56,7 +56,7 @@ def test_a_convolution_of_short_types(form: str, name: str, golden: Callable[[st
 def test_products_of_other_processors(processor: str, case: str, golden: Callable[[str, str], None]) -> None:
     """AArch64's ``sdot``, and the products of two rows at once."""
     target = Target.cpu(processor, 1)
-    func = next(each.func for each in all_cases(target) if each.name == case)
+    func = next(own_case.func for own_case in all_cases(target) if own_case.name == case)
     config = claim(func, target).space.initial[0]
     program = lower(func, config, target).mod.script(show_meta=False)
     golden(f"{case}.txt", f"# {config.to_json()}\n{program}\n")

@@ -120,14 +120,14 @@ def test_truth_values_between_two_vectors_may_be_read_by_any_operator(kind: str)
 def test_a_vector_of_pairs_with_a_call_without_vector_form_is_right_in_every_lane(name: str) -> None:
     """TVM makes a loop of each half of such a pair, and reads the last lane's of both behind it."""
     x = te.placeholder((7, 40), name="x")
-    made = {"isnan": lambda v: tirx.Select(tirx.isnan(v), tirx.const(-9.0), v), "erf": tirx.erf}[name]
+    expression = {"isnan": lambda v: tirx.Select(tirx.isnan(v), tirx.const(-9.0), v), "erf": tirx.erf}[name]
 
     def combine(a: Any, b: Any) -> Any:
         return tuple(tirx.Select(b[1] > a[1], ours, theirs) for theirs, ours in zip(a, b, strict=True))
 
     largest = te.comm_reducer(combine, lambda index, _: (tirx.const(0, index), tirx.const(-10.0)))
     r = te.reduce_axis((0, 40))
-    place, _ = te.compute((7,), lambda i: largest((r.var, made(x[i, r])), axis=r), name="pair")
+    place, _ = te.compute((7,), lambda i: largest((r.var, expression(x[i, r])), axis=r), name="pair")
     y = te.compute((7,), lambda i: place[i].astype("float32"), name="y")
     data = np.random.default_rng(0).standard_normal((7, 40)).astype(np.float32)
     np.testing.assert_array_equal(_ran(from_te(x, y), data), np.argmax(data, 1))

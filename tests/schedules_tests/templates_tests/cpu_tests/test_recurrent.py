@@ -40,8 +40,8 @@ def test_it_is_right_for_any_number_of_threads(make, backwards, threads):
     tvm.ir.assert_structural_equal(first, lower(func, BASELINE, target).mod["main"])
     for config in configs:
         assert f"in T.parallel({config.integer('groups')})" in lower(func, config, target).mod["main"].script()
-        found = run(func, config, target, arrays)
-        np.testing.assert_allclose(found, expected(*arrays, backwards), rtol=2e-4, atol=2e-5)
+        result = run(func, config, target, arrays)
+        np.testing.assert_allclose(result, expected(*arrays, backwards), rtol=2e-4, atol=2e-5)
 
 
 def test_short_steps_are_guessed_to_be_faster_on_one_thread():
@@ -87,8 +87,8 @@ def test_bytes_are_multiplied_exactly(isa, batch, chunks, backwards, shifted, th
     claimed = claim(func, target)
     assert claimed.template == "recurrent"
     for config in (BASELINE, *claimed.space.initial):
-        found = run(func, config, target, arrays)
-        np.testing.assert_allclose(found, byte_lstm(*arrays, backwards), rtol=0, atol=5e-6)
+        result = run(func, config, target, arrays)
+        np.testing.assert_allclose(result, byte_lstm(*arrays, backwards), rtol=0, atol=5e-6)
 
 
 def test_the_program_of_bytes_says_what_its_instructions_compute():
@@ -107,8 +107,8 @@ def test_states_of_no_width_and_states_of_one_sign_are_quantised():
     func, target = normalise(byte_lstm_steps(STEPS, 2, UNITS, False)), host_target(1)
     for value in (0, 3, -3):
         arrays[4] = np.full_like(arrays[4], value)
-        found = run(func, BASELINE, target, arrays)
-        np.testing.assert_allclose(found, byte_lstm(*arrays), rtol=0, atol=5e-6)
+        result = run(func, BASELINE, target, arrays)
+        np.testing.assert_allclose(result, byte_lstm(*arrays), rtol=0, atol=5e-6)
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ def test_a_sum_over_fifty_is_a_sum_over_forty_eight_and_a_rest() -> None:
     assert rows_of(CASE.func).splits
     halves = split_tails(CASE.func, 8)
     assert len(blocks_in_order(halves)) == 2
-    given = inputs(CASE.func)
+    arrays = inputs(CASE.func)
     output = tvm.runtime.tensor(np.full(shapes(CASE.func)[-1], np.nan, np.float32))
-    compiled(halves, "main", TARGET)(*map(tvm.runtime.tensor, given), output)
-    np.testing.assert_allclose(output.numpy(), CASE.expected(*given), rtol=1e-5)
+    compiled(halves, "main", TARGET)(*map(tvm.runtime.tensor, arrays), output)
+    np.testing.assert_allclose(output.numpy(), CASE.expected(*arrays), rtol=1e-5)
 
 
 def test_rows_that_a_vector_divides_stay_whole() -> None:

@@ -96,17 +96,17 @@ def config_of(func: tirx.PrimFunc, m: int, outer: int) -> Config:
 def test_it_is_accurate(height: int, width: int, epilogue: Epilogue, m: int, outer: int) -> None:
     func = program(height, width, epilogue)
     x, w = arrays(height, width)
-    found = run(func, config_of(func, m, outer), TARGET, [x, w])
+    result = run(func, config_of(func, m, outer), TARGET, [x, w])
     right = EXPECTED[epilogue](x, exact(x, w))
-    assert np.abs(found - right).max() < WORST[m]
+    assert np.abs(result - right).max() < WORST[m]
 
 
 @pytest.mark.parametrize("epilogue", [identity, residual_of_its_input])
 def test_parameters_keep_their_places(epilogue: Epilogue) -> None:
     func = program(7, 9, epilogue, weight_first=True)
     x, w = arrays(7, 9)
-    found = run(func, config_of(func, 2, 0), TARGET, [w, x])
-    assert np.abs(found - EXPECTED[epilogue](x, exact(x, w))).max() < WORST[2]
+    result = run(func, config_of(func, 2, 0), TARGET, [w, x])
+    assert np.abs(result - EXPECTED[epilogue](x, exact(x, w))).max() < WORST[2]
 
 
 @pytest.mark.parametrize("m", sorted(WORST))
@@ -175,16 +175,16 @@ def test_sums_of_bytes_are_a_few_units_off(height: int, width: int, border: int,
         + border * by_channel.sum(axis=(1, 2, 3, 4), dtype=np.float64)[:, None, None, :]
     )
     func = byte_program(height, width, border)
-    found = run(func, config_of(func, m, outer), TARGET, [x, w])
-    assert found.dtype == np.int32
-    assert np.abs(found - right).max() <= 0.5 + 2 * WORST[m] * np.abs(right).max()
+    result = run(func, config_of(func, m, outer), TARGET, [x, w])
+    assert result.dtype == np.int32
+    assert np.abs(result - right).max() <= 0.5 + 2 * WORST[m] * np.abs(right).max()
 
 
 def test_bytes_stay_integers_where_their_instruction_is_faster() -> None:
     func = byte_program(8, 8, 0)
     slow, fast = (replace(TARGET, isa="avx512", features=features) for features in ((), ("+avx512vnni", "+avx512vl")))
-    found = [
-        next(knob for knob in claim(func, each).space.knobs if knob.name == "algorithm").choices
-        for each in (slow, fast)
+    choices = [
+        next(knob for knob in claim(func, processor).space.knobs if knob.name == "algorithm").choices
+        for processor in (slow, fast)
     ]
-    assert found == [(0, 2, 4), (0,)]
+    assert choices == [(0, 2, 4), (0,)]

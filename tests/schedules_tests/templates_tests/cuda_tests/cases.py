@@ -222,13 +222,16 @@ def half_conv(
     multiplied, depth = MULTIPLIES[kind], kernel[0] * kernel[1] * data[3] // groups
     columns, has_bytes = outputs // groups, multiplied.sums == "int32"
     weight = (groups, columns, depth) if has_bytes else (groups, depth, columns)
-    made = "int32" if has_bytes else multiplied.types[0]
+    sum_type = "int32" if has_bytes else multiplied.types[0]
 
     def build() -> tirx.PrimFunc:
         x = te.placeholder(data, multiplied.types[0], name="x")
-        w, bias = te.placeholder(weight, multiplied.types[1], name="w"), te.placeholder((outputs,), made, name="bias")
+        w, bias = (
+            te.placeholder(weight, multiplied.types[1], name="w"),
+            te.placeholder((outputs,), sum_type, name="bias"),
+        )
         window, operands = Window(kernel, strides, pads, (1, 1)), kind if kind == "tf32" else ""
-        out = cuda_computes.convolution(x, w, window, groups, made, operands)
+        out = cuda_computes.convolution(x, w, window, groups, sum_type, operands)
         return from_te(x, w, bias, te.compute(out.shape, lambda b, y, z, c: out[b, y, z, c] + bias[c], name="added"))
 
     def expected(x: Array, w: Array, bias: Array) -> Array:

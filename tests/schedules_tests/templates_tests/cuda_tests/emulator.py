@@ -80,8 +80,8 @@ def compile_emulated(source: str) -> ctypes.CDLL:
             re.sub(r"\b\w+$", "", re.sub(r"__restrict__|__grid_constant__", "", param)).strip()
             for param in params.split(",")
         ]
-        given = ", ".join(f"({kind})(intptr_t)arguments[{index}]" for index, kind in enumerate(types))
-        entries.append(ENTRY.format(name=name, arguments=given))
+        arguments = ", ".join(f"({kind})(intptr_t)arguments[{index}]" for index, kind in enumerate(types))
+        entries.append(ENTRY.format(name=name, arguments=arguments))
     code = re.sub(r"__shared__ alignas\((\d+)\)", r"alignas(\1) static", code)
     code = DYNAMIC.sub(rf"alignas(128) static \1 \2[{DYNAMIC_BYTES} / sizeof(\1)];", code)
     code = ASYNC_WAIT.sub(r"emulator::wait_group(\1)", ASYNC_COMMIT.sub("emulator::commit_group()", code))
@@ -98,21 +98,21 @@ def compile_emulated(source: str) -> ctypes.CDLL:
 def _instruction(match: re.Match[str]) -> str:
     """Inline assembly as a call of the emulator's function of that name, operands in the order of the instruction."""
     name, text, outputs, inputs = match.groups()
-    given = OPERAND.findall(f"{outputs or ''},{inputs or ''}")
+    operands_given = OPERAND.findall(f"{outputs or ''},{inputs or ''}")
     operands = [part.strip(" {}[]") for part in text.split(",") if part.strip()]
-    named = [given[int(part[1:])] if part.startswith("%") else part for part in operands]
+    named = [operands_given[int(part[1:])] if part.startswith("%") else part for part in operands]
     return f"ptx::{name.replace('.', '_')}({', '.join(named)});"
 
 
 @cache
 def _header() -> Path:
     """``HEADER``, compiled: reading it takes longer than reading a kernel."""
-    found = FOLDER / hashlib.sha256(HEADER.read_bytes()).hexdigest()[:16] / HEADER.name
-    if not found.with_suffix(".h.gch").exists():
-        found.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(HEADER, found)
-        _compile(found, found.with_suffix(".h.gch"), "-x", "c++-header")
-    return found
+    header = FOLDER / hashlib.sha256(HEADER.read_bytes()).hexdigest()[:16] / HEADER.name
+    if not header.with_suffix(".h.gch").exists():
+        header.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HEADER, header)
+        _compile(header, header.with_suffix(".h.gch"), "-x", "c++-header")
+    return header
 
 
 def _compile(source: Path, to: Path, *more: str) -> None:
@@ -140,16 +140,16 @@ extern "C" void run_{name}(void **arguments, const unsigned *extents) {{
 
 def _copies(code: str) -> str:
     """The asynchronous copies that ``code`` calls."""
-    found = []
+    copies = []
     for match in sorted({match.group(): match for match in ASYNC_COPY.finditer(code)}.values(), key=str):
         predicated, size, to, source = match.groups()
         condition = ", int wanted" if predicated else ""
-        found.append(
+        copies.append(
             f"static inline void {match.group()}(void *to, int to_at, const void *from, int from_at{condition}) {{\n"
             f"  emulator::copy_async((char *)to + to_at * {to}, (const char *)from + from_at * {source}, {size}, "
             f"{'wanted' if predicated else 'true'});\n}}\n"
         )
-    return "".join(found)
+    return "".join(copies)
 
 
 class Emulated:
@@ -172,8 +172,11 @@ class Emulated:
         for name, array in zip(lowered.parameters, (*arrays, output), strict=True):
             memory[name][GUARD:-GUARD] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for launch in lowered.launches:
-            given = (memory[each].ctypes.data + GUARD if isinstance(each, str) else each for each in launch.arguments)
-            pointers = (ctypes.c_void_p * len(launch.arguments))(*given)
+            addresses = (
+                memory[argument].ctypes.data + GUARD if isinstance(argument, str) else argument
+                for argument in launch.arguments
+            )
+            pointers = (ctypes.c_void_p * len(launch.arguments))(*addresses)
             extents = (ctypes.c_uint * 6)(*launch.blocks, *launch.threads)
             getattr(self._library, f"run_{launch.kernel}")(pointers, extents)
         for name, kept in memory.items():

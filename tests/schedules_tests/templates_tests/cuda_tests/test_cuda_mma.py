@@ -104,8 +104,8 @@ def test_ldmatrix_gives_every_lane_its_register_of_four_matrices(transposed: boo
 
 def test_tf32_is_rounded_to_11_bits_halves_away_from_zero() -> None:
     ulp = np.float32(2.0**-10)
-    given = np.array([1 + ulp / 2, -1 - ulp / 2, 1 + ulp / 2.01, 1.5 * ulp, np.inf, -np.inf, np.nan], np.float32)
+    values = np.array([1 + ulp / 2, -1 - ulp / 2, 1 + ulp / 2.01, 1.5 * ulp, np.inf, -np.inf, np.nan], np.float32)
     want = np.array([1 + ulp, -1 - ulp, 1, 1.5 * ulp, np.inf, -np.inf, np.nan], np.float32)
-    np.testing.assert_array_equal(rounded(given, "tf32"), want)
-    assert rounded(given[:4], "bfloat16").dtype == np.float32
+    np.testing.assert_array_equal(rounded(values, "tf32"), want)
+    assert rounded(values[:4], "bfloat16").dtype == np.float32
     assert float(ml_dtypes.finfo("bfloat16").eps) > float(ulp)

@@ -32,5 +32,5 @@ def test_either_nan_is_the_result(expression: Callable[..., tirx.Expr], expected
     x, y = (te.placeholder(X.shape, name=name) for name in "xy")
     func = from_te(x, y, te.compute(X.shape, lambda i: expression(x[i], y[i]), name="z"))
     config = claim(func, TARGET).space.initial[0] if tuned else BASELINE
-    made = emulate(lower(func, config, TARGET), TARGET, [X, Y], np.full_like(X, -5))
-    np.testing.assert_array_equal(made, expected)
+    result = emulate(lower(func, config, TARGET), TARGET, [X, Y], np.full_like(X, -5))
+    np.testing.assert_array_equal(result, expected)

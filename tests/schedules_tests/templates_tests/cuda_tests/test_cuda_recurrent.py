@@ -23,17 +23,17 @@ def arrays(make, steps, batch, hidden):
     r = rng.standard_normal((chunks, hidden, vectors, LANES)) / hidden**0.5
     h0, c0 = rng.standard_normal((2, batch, hidden))
     bias = rng.standard_normal((chunks, 2, LANES))
-    found = [x, r, h0, c0] if make is lstm_steps else [x, r, bias, h0]
-    return [array.astype(np.float32) for array in found]
+    operands = [x, r, h0, c0] if make is lstm_steps else [x, r, bias, h0]
+    return [array.astype(np.float32) for array in operands]
 
 
 def check(make, shape, config, backwards=False):
     """The layer of ``shape`` (steps, batch, hidden) by ``config``, from its CUDA source, against NumPy."""
-    func, given = normalise(make(*shape, backwards)), arrays(make, *shape)
+    func, operands = normalise(make(*shape, backwards)), arrays(make, *shape)
     output = np.full([int(size) for size in func.params[-1].ty.shape], np.nan, np.float32)
-    expected = (lstm if make is lstm_steps else gru)(*given, backwards)
-    found = emulate(lower(func, config, TARGET), TARGET, given, output)
-    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5, err_msg=config.to_json())
+    expected = (lstm if make is lstm_steps else gru)(*operands, backwards)
+    result = emulate(lower(func, config, TARGET), TARGET, operands, output)
+    np.testing.assert_allclose(result, expected, rtol=2e-4, atol=2e-5, err_msg=config.to_json())
 
 
 @pytest.mark.parametrize("backwards", [False, True])

@@ -20,7 +20,7 @@ def test_products_that_others_leave_are_claimed(case) -> None:
     assert all(claimed.space.contains(config) for config in claimed.space.initial)
 
 
-@pytest.mark.parametrize("case", [each for each in FEW if each.name in ("one_row_by_sixteen", "excited_batch")])
+@pytest.mark.parametrize("case", [few for few in FEW if few.name in ("one_row_by_sixteen", "excited_batch")])
 def test_guesses_and_random_configs_are_right(case) -> None:
     space = claim(case.func, TARGET).space
     for config in (space.initial[0], *space.sample(2, np.random.default_rng(3))):

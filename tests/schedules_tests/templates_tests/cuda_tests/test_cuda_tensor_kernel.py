@@ -69,7 +69,7 @@ def test_a_missing_wait_or_barrier_is_found(missing: str, monkeypatch: pytest.Mo
     )
     check_tensor(case, config, TARGET)
     real = emulator.cuda_program
-    monkeypatch.setattr(emulator, "cuda_program", lambda *given: _without(real(*given), missing))
+    monkeypatch.setattr(emulator, "cuda_program", lambda *arguments: _without(real(*arguments), missing))
     with pytest.raises(AssertionError, match="Not equal"):
         check_tensor(case, config, TARGET)
 

@@ -61,10 +61,10 @@ def test_a_dot_product_is_exact(dot: Dot, lanes: int, monkeypatch: pytest.Monkey
         x = rng.choice(np.array(some, form.data), (STEPS, form.depth, *own))
         w = rng.choice(np.array([-128, -127, -1, 0, 1, 127], np.int8), (STEPS, lanes, form.depth))
         x[0], w[0, 0], w[0, 1] = max(some, key=abs), -128, 127
-    found, text = run_dot(form, x, w, target)
+    result, text = run_dot(form, x, w, target)
     wide = np.int64 if exact else np.float64
     expected = np.einsum("kqb,kbq->b" if form.turned else "kq,kbq->b", x.astype(wide), w.astype(wide))
-    np.testing.assert_allclose(found, expected, rtol=0 if exact else 1e-6, atol=0 if exact else 1e-6)
+    np.testing.assert_allclose(result, expected, rtol=0 if exact else 1e-6, atol=0 if exact else 1e-6)
     assert not re.search(r"call\S*\s+\S*tune_dot", text), "the definition is not inlined"
     assert dot.name == "portable" or dot.name in text
 

@@ -62,8 +62,8 @@ def test_either_nan_is_the_result(expression: Expression, expected: Array) -> No
 
 def test_negative_zero_passes_a_relu() -> None:
     """As in ONNX Runtime."""
-    made = result(kernel(lambda x, y: tirx.max(x, ZERO)), X, Y)
-    assert np.signbit(made[X == 0]).tolist() == [True, False]
+    relu = result(kernel(lambda x, y: tirx.max(x, ZERO)), X, Y)
+    assert np.signbit(relu[X == 0]).tolist() == [True, False]
 
 
 def test_what_becomes_an_integer_takes_the_limit() -> None:

@@ -84,5 +84,5 @@ def summed(dot: Dot, x: np.ndarray, w: np.ndarray, target: Target) -> np.ndarray
 )
 def test_the_best_of_a_processor_is_taken(mcpu: str, lanes: int, int8: str, floats: str) -> None:
     features = features_of(Target("llvm", isa="generic", mcpu=mcpu))
-    found = {form.name: best_dot(form, lanes, features).name for form in dots.LOW_BITS}
-    assert found == {"s8u4": int8, "s8u8": int8, "f32u4": floats, "f32u8": "portable"}
+    by_form = {form.name: best_dot(form, lanes, features).name for form in dots.LOW_BITS}
+    assert by_form == {"s8u4": int8, "s8u8": int8, "f32u4": floats, "f32u8": "portable"}

@@ -17,8 +17,8 @@ LONG = 1e9
 
 def cycles(vectors: int, numbers: int, target: Target, ports: Ports, together: int = 1, steps: float = LONG) -> float:
     tile = Tile(np.array([vectors]), np.array([numbers]), np.array([together]), steps)
-    (found,) = tile_cycles(tile, target, None, ports)
-    return float(found)
+    (of_tile,) = tile_cycles(tile, target, None, ports)
+    return float(of_tile)
 
 
 def test_a_tile_that_fills_the_ports_is_at_the_peak() -> None:

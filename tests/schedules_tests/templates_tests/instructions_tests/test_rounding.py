@@ -42,9 +42,9 @@ def run(compute: te.Tensor, operands: list[te.Tensor], arrays: list[NDArray[np.f
     target = host_target(1)
     func = vector_math(from_te(*operands, compute))
     module = compiled(baseline(func, target).mod["main"], "main", tvm_target(target))
-    given = [tvm.runtime.tensor(array) for array in arrays]
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
     out = tvm.runtime.tensor(np.zeros(arrays[0].shape, str(compute.dtype)))
-    module["main"](*given, out)
+    module["main"](*tensors, out)
     return out.numpy()
 
 
@@ -58,50 +58,50 @@ CASES += [("uint8", -7.25), ("int8", None), ("int8", 0.0), ("int8", -5.0), ("int
 
 
 @pytest.mark.parametrize(("dtype", "zero"), CASES)
-@pytest.mark.parametrize("given", [False, True])
-def test_bytes_are_those_of_numpy(dtype: str, zero: float | None, given: bool) -> None:
+@pytest.mark.parametrize("computed", [False, True])
+def test_bytes_are_those_of_numpy(dtype: str, zero: float | None, computed: bool) -> None:
     """``given``: the zero point is known when the kernel runs."""
     data = numbers()
     x, z = te.placeholder(data.shape, name="x"), te.placeholder((1,), name="z")
-    point = None if zero is None else z[0] if given else tirx.const(zero, "float32")
-    made = te.compute(data.shape, lambda i: byte(x[i], point, dtype), name="made")
-    got = run(made, [x, z], [data, np.array([zero or 0], np.float32)])
+    point = None if zero is None else z[0] if computed else tirx.const(zero, "float32")
+    rounded = te.compute(data.shape, lambda i: byte(x[i], point, dtype), name="made")
+    got = run(rounded, [x, z], [data, np.array([zero or 0], np.float32)])
     np.testing.assert_array_equal(got, expected(data, zero or 0, dtype))
 
 
 @pytest.mark.parametrize(("dtype", "zero"), CASES)
-@pytest.mark.parametrize(("given", "less"), [(False, None), (False, 3.0), (False, 0.25), (True, None), (True, 3.0)])
+@pytest.mark.parametrize(("computed", "less"), [(False, None), (False, 3.0), (False, 0.25), (True, None), (True, 3.0)])
 def test_bytes_that_are_read_again_never_become_integers(
-    dtype: str, zero: float | None, given: bool, less: float | None
+    dtype: str, zero: float | None, computed: bool, less: float | None
 ) -> None:
     data = numbers()
     x, z = te.placeholder(data.shape, name="x"), te.placeholder((2,), name="z")
-    point = None if zero is None else z[0] if given else tirx.const(zero, "float32")
+    point = None if zero is None else z[0] if computed else tirx.const(zero, "float32")
 
     def element(i: tirx.Var) -> tirx.Expr:
         number = byte(x[i], point, dtype).astype("float32")
-        away = None if less is None else z[1] if given else tirx.const(less, "float32")
+        away = None if less is None else z[1] if computed else tirx.const(less, "float32")
         return (number if away is None else number - away) * tirx.const(0.5, "float32")
 
-    made = te.compute(data.shape, element, name="made")
-    got = run(made, [x, z], [data, np.array([zero or 0, less or 0], np.float32)])
+    rounded = te.compute(data.shape, element, name="made")
+    got = run(rounded, [x, z], [data, np.array([zero or 0, less or 0], np.float32)])
     want = (expected(data, zero or 0, dtype).astype(np.float32) - np.float32(less or 0)) * np.float32(0.5)
     np.testing.assert_array_equal(got, want)
 
 
 def test_what_is_no_rounding_stays() -> None:
     x = te.placeholder((LANES,), name="x")
-    for made in (
+    for truncated in (
         te.compute((LANES,), lambda i: topi.clip(x, 0.0, 255.0)[i].astype("uint8"), name="truncated"),
         te.compute((LANES,), lambda i: tirx.max(tirx.min(tirx.nearbyint(x[i]), 200.0), 0.0).astype("uint8")),
     ):
-        func = vector_math(from_te(x, made))
+        func = vector_math(from_te(x, truncated))
         assert rounded_in_bits(func).script() == func.script()
 
 
 def test_the_passes_leave_no_rounding_instruction() -> None:
     x = te.placeholder((LANES,), name="x")
-    made = te.compute((LANES,), lambda i: byte(x[i], tirx.const(7.0, "float32"), "uint8"), name="made")
-    func = vector_math(from_te(x, made))
+    rounded = te.compute((LANES,), lambda i: byte(x[i], tirx.const(7.0, "float32"), "uint8"), name="made")
+    func = vector_math(from_te(x, rounded))
     assert "nearbyint" in func.script()
     assert "nearbyint" not in rounded_in_bits(func).script()

@@ -55,8 +55,8 @@ def test_products_of_two_rows_are_exact(form: DotForm, together: bool) -> None:
         x = rng.choice(np.array([0, 1, 127, 128, 255], np.uint8), (steps, 2, q))
         w = rng.choice(np.array([-128, -127, -1, 0, 1, 127], np.int8), (steps, lanes, q))
         x[0, 1], w[0, 0], w[0, 1] = 255, -128, 127
-    given = x if together else np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(2, steps * q)
-    a, b = te.placeholder(given.shape, form.data, name="x"), te.placeholder(w.shape, form.weight, name="w")
+    rows = x if together else np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(2, steps * q)
+    a, b = te.placeholder(rows.shape, form.data, name="x"), te.placeholder(w.shape, form.weight, name="w")
     k, inner = te.reduce_axis((0, steps), "k"), te.reduce_axis((0, q), "q")
 
     def product(row: Any, lane: Any) -> Any:
@@ -71,7 +71,7 @@ def test_products_of_two_rows_are_exact(form: DotForm, together: bool) -> None:
     sch.decompose_reduction(block, outer)
     apart(sch, copy)
     use_pairs(sch, row, form, N2, together)
-    found = run_emulated([Kernel(sch.mod["main"], [given, w])], N2)[0]
+    result = run_emulated([Kernel(sch.mod["main"], [rows, w])], N2)[0]
     wide, rtol = (np.float64, 1e-5) if form.data == "bfloat16" else (np.int64, 0.0)
     expected = np.einsum("krq,kbq->rb", x.astype(wide), w.astype(wide))
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(result, expected, rtol=rtol, atol=rtol)

@@ -26,8 +26,8 @@ def test_configs_are_exact(rows: int, form: str, zeros: bool) -> None:
     space = claim(case.func, target).space
     configs = [BASELINE, *space.initial[:3], space.config(space.rows[-1])]
     for config in configs:
-        found = run(case.func, config, target, arrays)
-        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max(), config
+        result = run(case.func, config, target, arrays)
+        assert np.abs(result - expected).max() <= 1e-5 * np.abs(expected).max(), config
 
 
 def test_activations_of_zero_are_zero() -> None:

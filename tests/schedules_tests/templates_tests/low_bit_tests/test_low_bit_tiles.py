@@ -31,8 +31,8 @@ def check(case: Case, target: Target, baseline: bool = False) -> None:
     expected = case.expected(*arrays)
     space = claim(case.func, target).space
     for config in [BASELINE] if baseline else map(space.config, space.rows):
-        found = run(case.func, config, target, arrays)
-        assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max(), config
+        result = run(case.func, config, target, arrays)
+        assert np.abs(result - expected).max() <= 1e-5 * np.abs(expected).max(), config
 
 
 @every_case

@@ -17,7 +17,7 @@ from schedules.templates.nests.loop_nest import Nest
 from tests.schedules_tests.cases import CASES
 
 TEMPLATES: Mapping[str, Any] = {
-    each.name: each for each in (Conv2dTemplate(), DepthwiseTemplate(), PoolTemplate(), MatmulTemplate())
+    template.name: template for template in (Conv2dTemplate(), DepthwiseTemplate(), PoolTemplate(), MatmulTemplate())
 }
 NESTED = [case for case in CASES if case.template in TEMPLATES]
 

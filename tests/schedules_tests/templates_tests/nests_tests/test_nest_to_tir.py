@@ -27,8 +27,10 @@ WRITTEN_OUT = {Role.STEP, Role.REGISTER}
 
 def loops_of(func: tirx.PrimFunc, block: str) -> list[tuple[int, int]]:
     """Extent and kind of each loop around the products, outermost first."""
-    found = [each for each in places(func) if each.realize.block.name_hint.startswith(f"{block}_update")]
-    return [(int(loop.extent), int(loop.kind)) for loop in found[0].loops]
+    placed = [
+        block_place for block_place in places(func) if block_place.realize.block.name_hint.startswith(f"{block}_update")
+    ]
+    return [(int(loop.extent), int(loop.kind)) for loop in placed[0].loops]
 
 
 def wanted(nest: Nest) -> list[tuple[int, int]]:

@@ -74,6 +74,6 @@ def test_small_panels_are_prefetched_in_every_few_steps(name: str) -> None:
     for nest in split:
         asking, between = nest.of(Role.SUM)
         assert nest.tiles >= FEWEST_TILES
-        each = nest.panel / nest.tiles / nest.streams / asking.extent
-        assert each >= OFTEN
-        assert each / between.extent < OFTEN
+        vectors = nest.panel / nest.tiles / nest.streams / asking.extent
+        assert vectors >= OFTEN
+        assert vectors / between.extent < OFTEN

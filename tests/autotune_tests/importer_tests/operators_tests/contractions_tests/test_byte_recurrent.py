@@ -22,7 +22,7 @@ def by_onnxruntime(model, feed):
 
 def distance(ours, theirs):
     """The root mean square of all differences."""
-    assert [each.shape for each in ours] == [each.shape for each in theirs]
+    assert [output.shape for output in ours] == [output.shape for output in theirs]
     return math.sqrt(np.mean(np.concatenate([((a - b) ** 2).ravel() for a, b in zip(ours, theirs, strict=True)])))
 
 

@@ -10,8 +10,8 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 RNG = np.random.default_rng(0)
 
 
-def sampled(made, **attributes):
-    return helper.make_node("GridSample", ["x", "g"], [made], made, **attributes)
+def sampled(output, **attributes):
+    return helper.make_node("GridSample", ["x", "g"], [output], output, **attributes)
 
 
 @pytest.mark.parametrize("size", [(7, 9), (1, 5)], ids=str)
@@ -37,4 +37,6 @@ def test_every_padding_and_alignment(size, opset, tiny_build):
     for node, ours, other in zip(nodes, session.run(None, feed), theirs, strict=True):
         np.testing.assert_allclose(ours, other, 1e-4, 1e-4, err_msg=node.name)
     for number in (np.nan, np.inf, -np.inf, 1e30):  # nothing outside of the image is read
-        assert all(made.shape == (2, 3, 6, 11) for made in session.run(None, {**feed, "g": np.full_like(grid, number)}))
+        assert all(
+            output.shape == (2, 3, 6, 11) for output in session.run(None, {**feed, "g": np.full_like(grid, number)})
+        )

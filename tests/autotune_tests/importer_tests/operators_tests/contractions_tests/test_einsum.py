@@ -55,8 +55,8 @@ def test_every_form_is_right(tmp_path, name):
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_are_products_of_matrices(tmp_path, name):
     names = [task.name for task in imported(of(*PRODUCTS[name])[0], tmp_path).tasks]
-    assert any("matmul" in each for each in names), names
-    assert not any("einsum" in each for each in names), names
+    assert any("matmul" in name for name in names), names
+    assert not any("einsum" in name for name in names), names
 
 
 def test_attention_moves_nothing(tmp_path):

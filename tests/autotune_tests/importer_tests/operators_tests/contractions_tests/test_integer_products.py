@@ -24,12 +24,12 @@ def integers(dtype, *shape, seed=0):
     return np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
-def sums(kind, data, weight, shape, *, given=(), **attributes):
-    """A model of one product; ``given`` are names of weights that are inputs instead."""
+def sums(kind, data, weight, shape, *, as_inputs=(), **attributes):
+    """A model of one product; ``as_inputs`` are names of weights that are inputs instead."""
     names = {"x": data, "w": weight, **shape}
     inputs = ["x", "w", *(name if name in shape else "" for name in ("zx", "zw"))]
     node = helper.make_node(kind, inputs, ["y"], "one", **attributes)
-    feed = {name: names[name] for name in ("x", *given)}
+    feed = {name: names[name] for name in ("x", *as_inputs)}
     constants = {name: array for name, array in names.items() if name not in feed}
     interface = [value(name, array.shape, TYPES[array.dtype.type]) for name, array in feed.items()]
     model = model_of([node], interface, [], constants)
@@ -59,7 +59,7 @@ def test_matrices(left, right, zero, tmp_path):
     x, w = integers(left, 2, 3, 20), integers(right, 20, 6, seed=1)
     zeros = {"zx": np.array(7, left), "zw": integers(right, 6, seed=2)}
     zeros = {name: zeros[name] for name in ("zx", "zw") if zero != "none"}
-    model, feed = sums("MatMulInteger", x, w, zeros, given=("zx",) if zero == "dynamic" else ())
+    model, feed = sums("MatMulInteger", x, w, zeros, as_inputs=("zx",) if zero == "dynamic" else ())
     wide = [
         array.astype(np.int64) - zeros.get(name, np.int64(0)).astype(np.int64) for array, name in ((x, "zx"), (w, "zw"))
     ]
@@ -69,7 +69,7 @@ def test_matrices(left, right, zero, tmp_path):
 def test_a_product_of_two_activations_and_zero_points_of_rows(tmp_path):
     x, w = integers(np.uint8, 3, 5), integers(np.int8, 5, 4, seed=1)
     rows = integers(np.uint8, 3, seed=2)
-    model, feed = sums("MatMulInteger", x, w, {"zx": rows}, given=("w",))
+    model, feed = sums("MatMulInteger", x, w, {"zx": rows}, as_inputs=("w",))
     check(model, feed, (x.astype(int) - rows.astype(int)[:, None]) @ w.astype(int), tmp_path)
 
 
@@ -78,7 +78,9 @@ def test_a_product_of_two_activations_and_zero_points_of_rows(tmp_path):
 def test_images_with_borders(left, right, is_dynamic, tmp_path):
     x, w = integers(left, 1, 4, 6, 6), integers(right, 8, 4, 3, 3, seed=1)
     zeros = {"zx": np.array(9, left), "zw": integers(right, 8, seed=2)}
-    model, feed = sums("ConvInteger", x, w, zeros, given=("zx",) if is_dynamic else (), pads=[1] * 4, strides=[2, 2])
+    model, feed = sums(
+        "ConvInteger", x, w, zeros, as_inputs=("zx",) if is_dynamic else (), pads=[1] * 4, strides=[2, 2]
+    )
     check(model, feed, convolved(x, w, zeros["zx"], zeros["zw"], stride=2, pad=1), tmp_path)
 
 
@@ -100,7 +102,7 @@ def test_images_of_other_ranks(rank, tmp_path):
 
 def test_weights_that_are_inputs(tmp_path):
     x, w = integers(np.uint8, 1, 2, 4, 4), integers(np.uint8, 3, 2, 2, 2, seed=1)
-    model, feed = sums("ConvInteger", x, w, {"zx": np.uint8(5)}, given=("w",), pads=[1] * 4)
+    model, feed = sums("ConvInteger", x, w, {"zx": np.uint8(5)}, as_inputs=("w",), pads=[1] * 4)
     check(model, feed, convolved(x, w, 5, np.zeros(3), pad=1), tmp_path)
 
 

@@ -12,9 +12,9 @@ INT64 = TensorProto.INT64
 
 def outputs(model, *names):
     """``model`` with outputs of int64."""
-    for each in model.graph.output:
-        if each.name in names:
-            each.type.tensor_type.elem_type = INT64
+    for info in model.graph.output:
+        if info.name in names:
+            info.type.tensor_type.elem_type = INT64
     return model
 
 

@@ -11,14 +11,14 @@ from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 SIZES = Counts(np.array([0, 4]), np.array([30, 4]), np.array(["boxes", ""], object))
 
 
-def made(kind, *given, **attributes):
+def made(kind, *counts, **attributes):
     """What is known of the result of ``kind``."""
-    names = [f"x{index}" for index in range(len(given))]
+    names = [f"x{index}" for index in range(len(counts))]
     node = helper.make_node(kind, names, ["y"], "node", **attributes)
-    inputs = [value(name, each.least.shape, TensorProto.INT64) for name, each in zip(names, given, strict=True)]
+    inputs = [value(name, count.least.shape, TensorProto.INT64) for name, count in zip(names, counts, strict=True)]
     model = model_of([node], inputs, ["y"])
     model.graph.output[0].type.Clear()  # which it would be made of
-    return counted(Node(node, Scope(model)), dict(zip(names, given, strict=True)))
+    return counted(Node(node, Scope(model)), dict(zip(names, counts, strict=True)))
 
 
 def test_a_size_taken_out_and_put_together_again_keeps_its_name():
@@ -36,9 +36,9 @@ def test_the_least_of_two_sizes_is_another_number():
 
 
 def test_a_difference_falls_with_what_is_taken_away():
-    found = made("Sub", known_counts(np.array([40, 40])), SIZES)
-    assert found.least.tolist() == [10, 36]
-    assert found.most.tolist() == [40, 36]
+    known = made("Sub", known_counts(np.array([40, 40])), SIZES)
+    assert known.least.tolist() == [10, 36]
+    assert known.most.tolist() == [40, 36]
 
 
 def test_sizes_that_cannot_be_equal():

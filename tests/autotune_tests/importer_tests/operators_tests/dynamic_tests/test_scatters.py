@@ -16,8 +16,8 @@ INT64 = TensorProto.INT64
 RNG = np.random.default_rng(0)
 
 
-def scatter(kind, made, data="d", places="i", updates="u", **attributes):
-    return helper.make_node(kind, [data, places, updates], [made], made, **attributes)
+def scatter(kind, output, data="d", places="i", updates="u", **attributes):
+    return helper.make_node(kind, [data, places, updates], [output], output, **attributes)
 
 
 def run_both(tiny_build, nodes, feed, weights=None):
@@ -61,9 +61,9 @@ def test_every_form_and_reduction_gives_onnx_runtime_s_bits(special, tiny_build)
     for reduction in REDUCTIONS:
         nodes += [scatter("ScatterND", f"y{n}{reduction}", "d", f"i{n}", f"u{n}", reduction=reduction) for n in "123"]
         for axis, name in enumerate("abc"):
-            made = f"y{name}{reduction}"
+            output = f"y{name}{reduction}"
             nodes.append(
-                scatter("ScatterElements", made, "d", f"i{name}", f"u{name}", axis=axis - 3, reduction=reduction)
+                scatter("ScatterElements", output, "d", f"i{name}", f"u{name}", axis=axis - 3, reduction=reduction)
             )
         nodes.append(scatter("ScatterElements", f"yp{reduction}", "d", "ip", "up", axis=0, reduction=reduction))
     same(*run_both(tiny_build, nodes, feed))

@@ -12,11 +12,11 @@ def chosen(boxes, scores, **limits):
     batch, classes, count = scores.shape
     kept = limits.get("kept", count)
     func = greedy(batch, classes, count, kept)
-    given = np.array([limits.get("overlap", 0.5), limits.get("least", 0), limits.get("most", kept)], np.float32)
+    numbers = np.array([limits.get("overlap", 0.5), limits.get("least", 0), limits.get("most", kept)], np.float32)
     out = tvm.runtime.tensor(np.full((batch, classes, 1 + kept), 99, np.int64))
-    tvm.compile(normalise(func), target="llvm")["main"](*map(tvm.runtime.tensor, (boxes, scores, given)), out)
-    made = out.numpy()
-    return [made[b, c, 1 : 1 + made[b, c, 0]].tolist() for b in range(batch) for c in range(classes)]
+    tvm.compile(normalise(func), target="llvm")["main"](*map(tvm.runtime.tensor, (boxes, scores, numbers)), out)
+    boxes_kept = out.numpy()
+    return [boxes_kept[b, c, 1 : 1 + boxes_kept[b, c, 0]].tolist() for b in range(batch) for c in range(classes)]
 
 
 def test_the_best_box_drops_those_that_overlap_it_and_ties_go_to_the_first():

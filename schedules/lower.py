@@ -58,7 +58,7 @@ def normalise(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 _FOLDERS = re.compile(r'("type":"ir\.SourceName","data":")[^"]*/')
-"""Where the file lies that a function was parsed from."""
+"""Place of the file that a function was parsed from."""
 
 
 def program_of(func: tirx.PrimFunc) -> str:
@@ -240,7 +240,7 @@ EXACT, MOST_LOSSY = 0, 4
 
 
 def loss(config: Config) -> int:
-    """How much accuracy a config gives up for speed: 0 only reorders sums, else the m of Winograd's F(m, 3)."""
+    """Return how much accuracy a config gives up for speed: 0 only reorders sums, else the m of Winograd's F(m, 3)."""
     value = dict(config.items).get("algorithm", EXACT)
     return value if isinstance(value, int) and value != ALGORITHM else EXACT
 

@@ -35,7 +35,7 @@ def incompatibility(there: Target, here: Target) -> str:
 
 
 def remoteness(there: Target, here: Target) -> float:
-    """How unlike two compatible machines are: 0 for the same fingerprint, a doubling of threads or of lanes counts 1.
+    """Return how unlike two compatible machines are: 0 for the same, 1 for twice the threads or lanes.
 
     Heuristic: it only orders records, together with the distance of their shapes in doublings.
     """

@@ -157,7 +157,7 @@ def _upgrade(connection: Connection, where: str) -> None:
 
 
 class TuningLog:
-    """Where measurements, programs and targets are kept.
+    """The store of measurements, programs and targets.
 
     1. ``append`` is durable: when it returns, a power cut loses none of its records; if it raises, none were stored.
     2. Records are never changed and never silently dropped. Rows that do not decode, or hold what no record may, are
@@ -345,7 +345,7 @@ class TuningLog:
             )
 
     def counts(self, task: str | None = None) -> Mapping[RecordKey, KeyCount]:
-        """How many records there are of each key (of ``task`` only, unless None)."""
+        """Return how many records there are of each key (of ``task`` only, unless None)."""
         by_kind: dict[RecordKey, dict[str | None, int]] = {}
         for row in self.rows(_count_query(task)):
             by_kind.setdefault(RecordKey(row.task, row.target, row.space, row.tvm), {})[row.error] = row.number

@@ -148,7 +148,7 @@ class Composite:
 
 
 def model_of(tuned: Path) -> Path:
-    """Where the ONNX file lies that a tuned segment was made from: beside it."""
+    """Return where the ONNX file lies that a tuned segment was made from: beside it."""
     return tuned.with_name(f"{tuned.name}.onnx")
 
 

@@ -120,7 +120,7 @@ class Artifact:
         return {name: self.path / device_folder(name) for name in names}
 
     def place_of(self, library: Path) -> Path | None:
-        """Where one of its libraries lies even after the artifact was replaced; None for its own path."""
+        """Return where one of its libraries lies even after the artifact was replaced; None for its own path."""
         held = None if self.source is None else self.source.libraries.get(library.name)
         return None if held is None else held.place
 

@@ -1,4 +1,4 @@
-"""Where the models lie that artifacts of this machine were built from.
+"""Places of the models that artifacts of this machine were built from.
 
 An artifact holds its model's name and hash and no path, so that it can be given away. This machine's paths are kept in
 the user's cache folder: one file per model, named by the hash of the model's file, which holds the path.

@@ -26,7 +26,7 @@ SHOWN = 3
 
 
 def record_key(task: Task, space: Space, target: Target) -> RecordKey:
-    """Where measurements of ``task`` on ``target`` are kept."""
+    """Return where measurements of ``task`` on ``target`` are kept."""
     return RecordKey(task.key, target.fingerprint, space.identity, tvm.__version__)
 
 

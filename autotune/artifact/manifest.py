@@ -218,7 +218,7 @@ def check_files(path: Path, manifest: Mapping[str, Any], without: Collection[str
 
 
 def part_path(path: Path, part: Mapping[str, Any]) -> Path:
-    """Where a part lies, which has to be in this artifact: a manifest from elsewhere could name any file.
+    """Return where a part lies, which has to be in this artifact: a manifest from elsewhere could name any file.
 
     Raises:
         ArtifactError: if it is not.

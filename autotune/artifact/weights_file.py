@@ -17,7 +17,7 @@ from schedules.vocabulary.errors import ArtifactError
 
 Array = NDArray[Any]
 Entry = dict[str, Any]
-"""Where a weight lies, as in the manifest: ``offset`` in bytes, ``shape`` and ``dtype``."""
+"""The place of a weight, as in the manifest: ``offset`` in bytes, ``shape`` and ``dtype``."""
 
 MAPPED_BYTES = 128 << 20
 """Size of a file from which it is mapped, so that processes share its memory, instead of read into huge pages of this

@@ -94,7 +94,7 @@ class Executor(ABC):
         return []
 
     def timeline(self, arrays: Arrays) -> list[Span]:
-        """When every group of calls of one run ran; empty where that cannot be measured."""
+        """Return when every group of calls of one run ran; empty where that cannot be measured."""
         return []
 
     def cancel(self) -> None:

@@ -108,7 +108,7 @@ def bounds_of(program: Program, target: Target) -> dict[str, float]:
 
 
 def possible_gain(flat: Flat, cut: Partition, seconds: Mapping[str, float]) -> float:
-    """How much faster the model could be if each phase took no longer than its longest branch.
+    """Return how much faster the model could be if each phase took no longer than its longest branch.
 
     Args:
         seconds: symbol → seconds of one call on all threads, measured or a bound.

@@ -143,7 +143,7 @@ class Source(Protocol[M]):
         ...
 
     def ratios(self, one: Candidate[M], other: Candidate[M]) -> Sequence[float]:
-        """How many times as long ``one`` takes as ``other``: the median between the ends of its 95 % interval."""
+        """Return how many times as long ``one`` takes as ``other``: the median within its 95 % interval."""
         ...
 
     def taken(self, candidate: Candidate[M], number: int) -> Mapping[str, float]:
@@ -217,7 +217,7 @@ def _gain_over_one_lane(
 
 
 def _certain_gain(source: Source[M], before: Candidate[M], after: Candidate[M]) -> float:
-    """How many times as fast as ``before`` ``after`` is; 0 where it is not faster by ``WORTH``, beyond noise.
+    """Return how many times as fast as ``before`` ``after`` is; 0 where it is not faster by ``WORTH``, beyond noise.
 
     The fastest of several was chosen because it was timed fastest, so part of its gain is luck: both are timed again.
     """

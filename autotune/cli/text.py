@@ -60,7 +60,7 @@ def run_lines(result: Result, in_turn: Mapping[str, Any] | None = None) -> list[
 
 
 def speed_line(bench: Mapping[str, Any]) -> str | None:
-    """How fast the artifact is next to ONNX Runtime; None if that was not timed."""
+    """Return how fast the artifact is next to ONNX Runtime; None if that was not timed."""
     ours, theirs = bench["engines"][0], next((e for e in bench["engines"] if e["name"] == "onnxruntime"), None)
     if theirs is None:
         return None
@@ -90,7 +90,7 @@ def _model_line(result: Result, weight: int) -> str:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """How far the outputs are from the reference's, and what is allowed if that is not the fixed tolerance."""
+    """Return how far the outputs are from the reference's, and what is allowed if that is not the fixed tolerance."""
     line = f"outputs {'match' if verdict.passed else 'DIFFER from'} {verdict.reference}: {verdict.difference}"
     return f"{line}; allowed is {verdict.allowed}" if verdict.is_own_arithmetic else line
 

@@ -17,7 +17,7 @@ Clash = Callable[[int, int], bool]
 
 @dataclass(frozen=True)
 class Slice:
-    """Where a tensor lies inside another, in bytes: the parts of a concatenation are written in place."""
+    """The place of a tensor inside another, in bytes: the parts of a concatenation are written in place."""
 
     parent: int
     offset: int

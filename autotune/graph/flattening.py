@@ -125,7 +125,7 @@ class _Reader:
         return Use(self._source(expr), *_typed(expr))
 
     def _in_place(self, concats: Mapping[str, int]) -> tuple[dict[int, Slice], set[int]]:
-        """Where parts of concatenations lie in what they make, and the concatenations that vanish."""
+        """Return where parts of concatenations lie in what they make, and the concatenations that vanish."""
         removed: set[int] = set()
         slices: dict[int, Slice] = {}
         for number, call in enumerate(self._calls):

@@ -50,7 +50,7 @@ class Lane:
 
     @property
     def memory(self) -> str:
-        """Where its tensors lie: the device's name, or the host's, which is empty."""
+        """The memory that holds its tensors: the device's name, or the host's, which is empty."""
         return self.device
 
     @property

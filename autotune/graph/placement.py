@@ -282,7 +282,7 @@ class PartialPlacement:
         self.free = self.free or [0.0] * (1 + max(lane.cores[-1] for lane in self.problem.lanes))
 
     def _arrivals(self, subgraph: int, lane: int) -> tuple[float, list[Copy]]:
-        """When all that ``subgraph`` reads is there for ``lane``, and the copies that it takes."""
+        """Return when all that ``subgraph`` reads is there for ``lane``, and the copies that it takes."""
         problem, memory = self.problem, self.problem.lanes[lane].memory
         ready, copies, link_free = 0.0, list[Copy](), dict[tuple[str, str], float]()
         for number in problem.reads[subgraph]:
@@ -304,12 +304,12 @@ class PartialPlacement:
         return ready, copies
 
     def earliest(self, subgraph: int, lane: int) -> float:
-        """When ``subgraph`` could start on ``lane``."""
+        """Return when ``subgraph`` could start on ``lane``."""
         cores = max(self.free[core] for core in self.problem.lanes[lane].cores)
         return max(cores, self._arrivals(subgraph, lane)[0])
 
     def finish(self, subgraph: int, lane: int) -> float | None:
-        """When it would end there; None where it cannot run."""
+        """Return when it would end there; None where it cannot run."""
         cost = self.problem.cost(subgraph, lane)
         return None if cost is None else self.earliest(subgraph, lane) + cost
 

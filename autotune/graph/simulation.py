@@ -50,7 +50,7 @@ class _Run:
         self._now = 0.0
 
     def _there(self, tensor: int, reader: int) -> float | None:
-        """When ``reader`` has ``tensor``; None if that is not known yet."""
+        """Return when ``reader`` has ``tensor``; None if that is not known yet."""
         problem, source = self._problem, self._problem.tensors[tensor].source
         written, read = problem.lanes[self._lanes[source]], problem.lanes[self._lanes[reader]]
         if written.memory != read.memory:

@@ -226,7 +226,7 @@ class _Order:
         return self._waits[position]
 
     def memory(self, workspaces: Mapping[str, int]) -> _Memory:
-        """Where tensors lie, and workspaces, which are tensors that live as long as their call."""
+        """Return where tensors lie, and workspaces, which are tensors that live as long as their call."""
         calls = self._flat.calls
         uses, first = [0] * len(calls), [-1] * len(calls)
         before = self._calls_before()

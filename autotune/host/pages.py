@@ -87,7 +87,7 @@ def new_spelling(path: Path) -> str:
 
 
 ADDRESS_AT = object.__basicsize__
-"""Where an array keeps its address: in the first field behind an object's own, by NumPy's ABI
+"""Offset of an array's address: in the first field behind an object's own, by NumPy's ABI
 (``PyArrayObject_fields`` of ``ndarraytypes.h``)."""
 
 
@@ -95,7 +95,7 @@ _size_at = ctypes.c_size_t.from_address
 
 
 def addresses(arrays: Sequence[NDArray[Any]]) -> list[int]:
-    """Where the arrays lie.
+    """Return where the arrays lie.
 
     As ``array.ctypes.data``, of which it takes an eighth: 0.1 µs an array. A session of a small model runs in less time
     than asking takes, and a decoder of 24 layers has 48 caches.

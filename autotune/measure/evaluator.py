@@ -59,7 +59,7 @@ class Evaluator(Protocol):
         ...
 
     def more(self, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
-        """How many runs to take before the next call; 0 to stop.
+        """Return how many runs to take before the next call; 0 to stop.
 
         Args:
             runs_s: (n,) seconds of the runs so far, in order; for n = 0 the answer is at least 1.
@@ -69,7 +69,7 @@ class Evaluator(Protocol):
 
 
 def taken(evaluator: Evaluator, runs_s: Sequence[float], incumbent_s: float | None = None) -> int:
-    """How many of a recorded series ``evaluator`` would have taken."""
+    """Return how many of a recorded series ``evaluator`` would have taken."""
     count = 0
     while count < len(runs_s):
         more = evaluator.more(runs_s[:count], incumbent_s)

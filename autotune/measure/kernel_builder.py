@@ -151,7 +151,7 @@ class Builder:
         return hashlib.sha256(Path(objects).read_bytes()).hexdigest()[:16]
 
     def _key(self, job: BuildJob) -> str:
-        """Where the cache keeps what ``job`` makes."""
+        """Return where the cache keeps what ``job`` makes."""
         return key_of([*self._surroundings, Path(job.program).read_text(), job.config.to_json(), job.symbol])
 
 

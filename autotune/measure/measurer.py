@@ -41,7 +41,7 @@ WORKER = "worker"
 
 
 class Origin(NamedTuple):
-    """Who made a measurement.
+    """The origin of a measurement.
 
     Attributes:
         host: the machine's name.
@@ -62,7 +62,7 @@ class Measurer(Protocol):
 
     @property
     def origins(self) -> Sequence[Origin]:
-        """Who made each measurement of the last batch, ranking or untuned run, in order; empty if this machine did."""
+        """The origin of each measurement of the last batch, ranking or untuned run, in order; empty if it is here."""
         ...
 
     def measure(self, candidates: Sequence[Candidate], incumbent_s: float | None = None) -> list[Measurement]:

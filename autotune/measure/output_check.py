@@ -145,7 +145,7 @@ def task_seed(task: Task, seed: int) -> int:
 
 
 def draws(task: Task) -> int:
-    """How many draws of activations a task's kernels are checked on."""
+    """Return how many draws of activations a task's kernels are checked on."""
     if sum(map(math.prod, task.shapes)) < FEW:
         return DRAWS
     reads_bytes = any(

@@ -1,4 +1,4 @@
-"""Where an artifact's subgraphs run, and when: as planned, and as it is now."""
+"""Lanes and times of an artifact's subgraphs: as planned, and as they are now."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BranchRow:
 
 
 def report_branches(program: Program, target: Target) -> tuple[BranchRow, ...]:
-    """How the model is cut; empty where the virtual machine runs it."""
+    """Return how the model is cut; empty where the virtual machine runs it."""
     program_cut = cut_program(program, target)
     if program_cut is None:
         return ()
@@ -135,7 +135,7 @@ def report_lanes(path: Path) -> LaneReport:
 
 
 def _timeline(path: Path, artifact: Artifact) -> list[Span]:
-    """When every subgraph ran; none where a device that runs a part of the model is not in this machine."""
+    """Return when every subgraph ran; none where a device that runs a part of the model is not in this machine."""
     try:
         session = InferenceSession(path)
     except ArtifactError as error:

@@ -256,7 +256,7 @@ class GenerationExecutor(LazyExecutor):
         return arguments
 
     def _new_positions(self, arrays: Arrays) -> int:
-        """How many new positions a call has: the length of its tokens.
+        """Return how many new positions a call has: the length of its tokens.
 
         Raises:
             UsageError: if ranks, sizes or batches do not fit.
@@ -303,14 +303,14 @@ class GenerationExecutor(LazyExecutor):
                 )
 
     def _number_of_mask(self) -> int:
-        """Which input but the pasts is the mask over all positions, (batch, positions) of integers; -1 for none."""
+        """Return the number of the mask over all positions, (batch, positions) of integers; -1 for none."""
         for number, spec in enumerate(self.buckets[0].inputs):
             if len(spec.shape) == 2 and spec.shape[1] == self.capacity and numpy_type(spec.dtype).kind in "iub":
                 return number
         return -1
 
     def _starts(self, arrays: Arrays, past: int, new: int) -> Array | int:
-        """Where the new positions begin, of a call that brings its own caches."""
+        """Return where the new positions begin, of a call that brings its own caches."""
         if self.kind == SCATTER:
             place = next((a for s, a in zip(self.buckets[0].inputs, arrays, strict=True) if len(s.shape) == 1), None)
             if place is None:

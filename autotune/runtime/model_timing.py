@@ -89,7 +89,7 @@ def race(runs: Sequence[Run], seconds: float = RACE_S) -> list[float]:
 
 
 def ratios(one: Run, other: Run) -> tuple[float, float, float]:
-    """How many times as long ``one`` takes as ``other``, made in turn: the median of all rounds within its interval.
+    """Return how many times as long ``one`` takes as ``other``, made in turn: the median within its interval.
 
     It is over early where ``other`` is the slower one in each of the first ``LOST_RUNS`` rounds.
     """
@@ -150,7 +150,7 @@ def kernel_times(session: InferenceSession, feed: Mapping[str, Any]) -> tuple[tu
 
 
 def timelines(timeline: Callable[[], list[Span]]) -> list[list[Span]]:
-    """When the groups of calls ran, in each of ``RACE_RUNS`` runs after ``WARM_RUNS`` that do not count."""
+    """Return when the groups of calls ran, in each of ``RACE_RUNS`` runs after ``WARM_RUNS`` that do not count."""
     return [timeline() for _ in range(WARM_RUNS + RACE_RUNS)][WARM_RUNS:]
 
 

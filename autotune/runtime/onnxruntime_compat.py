@@ -99,7 +99,7 @@ class OnnxRuntimeLike(ABC):
         return meta_of(self._described.provenance)
 
     def get_providers(self) -> list[str]:
-        """Where it runs."""
+        """Return where it runs."""
         return [PROVIDER]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:

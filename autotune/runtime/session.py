@@ -246,7 +246,7 @@ class InferenceSession(OnnxRuntimeLike):
         ]
 
     def status(self) -> dict[str, Any]:
-        """Which engine answers which sizes, what that gained, and what the tuner does; of a session with ``adapt``.
+        """Return the engine for every size, its gain, and what the tuner does; of a session with ``adapt``.
 
         Returns:
             ``model``; ``tuner``, what it does in words; ``pid`` of its process and ``artifact``, None while there is
@@ -267,7 +267,7 @@ class InferenceSession(OnnxRuntimeLike):
             self._serving.close()
 
     def profile(self, input_feed: Mapping[str, Array]) -> list[tuple[str, float]]:
-        """Where the time of one inference goes: (kernel's symbol, seconds) of every call, in order.
+        """Return where the time of one inference goes: (kernel's symbol, seconds) of every call, in order.
 
         Of several sets of shapes, the one of these very shapes is used. A fallback partition is one entry, named after
         its file. Empty where TVM's virtual machine runs the model, which does not report its calls.
@@ -280,7 +280,7 @@ class InferenceSession(OnnxRuntimeLike):
             return executor.profile(serving.check.arrays(input_feed))
 
     def timeline(self, input_feed: Mapping[str, Array]) -> list[Span]:
-        """When every subgraph of one inference ran, and on which lane.
+        """Return when every subgraph of one inference ran, and on which lane.
 
         Empty where the model is not cut into subgraphs.
 

@@ -89,7 +89,7 @@ class CoupledLanes:
         return [target for lane, target in zip(self._lanes, self._targets, strict=True) if lane.device]
 
     def _share(self) -> Share:
-        """Which operators are cut between two lanes, by the bounds of both."""
+        """Return which operators are cut between two lanes, by the bounds of both."""
         link, widest = Link(HAND_OVER_S, COPY_BYTES_PER_S), self._widest
         cores = None if widest is None else backend_of(self._targets[widest]).roofline(self._targets[widest])
         devices = [backend_of(target).roofline(target) for target in self._device_targets]

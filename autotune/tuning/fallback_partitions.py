@@ -119,7 +119,7 @@ class FallbackPartitions:
         return Composed(path, fields)
 
     def _places(self, folder: Path) -> list[Path]:
-        """Where the segments lie: artifacts of kernels, and ONNX files of fallback partitions."""
+        """Return where the segments lie: artifacts of kernels, and ONNX files of fallback partitions."""
         return [folder / part_name(number, _kind(segment)) for number, segment in enumerate(self._segments)]
 
     def _save(self, segment: Segment, place: Path) -> Path:

@@ -69,7 +69,7 @@ def has_tf32(target: Target) -> bool:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a part is measured and what is open for it.
+    """The measurer of a part, and what is open for it.
 
     Attributes:
         target: the whole machine.

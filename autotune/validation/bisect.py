@@ -1,4 +1,4 @@
-"""Where an artifact begins to differ: the first wrong kernel, or the first ONNX node that is imported wrongly.
+"""The first difference of an artifact: the first wrong kernel, or the first ONNX node that is imported wrongly.
 
 Two searches, one after the other:
 
@@ -270,7 +270,7 @@ def _prefix_differs(
     measurer: LocalMeasurer,
     folder: Path,
 ) -> str:
-    """How the model of the first ``count`` nodes, built untuned, differs from the reference; empty if not at all."""
+    """Return the difference of the first ``count`` nodes, built untuned, from the reference; empty if there is none."""
     cut = first_nodes(simple, count)
     program = import_program(_copy(cut), target)
     out = folder / f"first-{count}"

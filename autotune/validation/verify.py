@@ -189,7 +189,7 @@ def compare_outputs(session: InferenceSession, reference: Reference, feed: Array
 
 
 def _edge_mismatch(session: InferenceSession, reference: Reference, feed: Arrays) -> str:
-    """Where an artifact makes numbers of what is NaN or infinite in the reference; empty if nowhere."""
+    """Return where an artifact makes numbers of what is NaN or infinite in the reference; empty if nowhere."""
     for edge in reference.edges(feed):
         ours = session.run(None, edge.feed)
         wrong = [lost(mine, other) for mine, other in zip(ours, edge.outputs, strict=True)]

@@ -5,7 +5,7 @@
     errors FILE              provokes every error it lists and writes what was said
     figures README PAGE      copies figures of the page of benchmarks into the README's table
     terminal MODEL PAGE…     the terminal output that the pages show, by a run on this machine
-    sentences                names pages whose sentences are too long, docstrings without a subject or a verb, and empty names
+    sentences                names pages of long sentences, docstrings without a subject or a verb, and empty names
 """
 
 import sys

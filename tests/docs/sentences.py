@@ -1,4 +1,4 @@
-"""``python -m tests.docs sentences``: how long sentences of user pages are, and docstrings and names that say nothing."""
+"""``python -m tests.docs sentences``: lengths of the user pages' sentences, and docstrings and names that say nothing."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def long_pages(root: Path = ROOT) -> list[str]:
 
 
 def weak_openings(root: Path = ROOT) -> list[str]:
-    """Return every docstring whose first line starts with "Of", "What" or "As ``" in place of a subject or a verb."""
+    """Return every docstring that starts with "Of", "What", "Where", "Through" or "As ``" in place of a subject or a verb."""
     complaints = []
     for path, node in _nodes(root):
         text = _documentation(node)
-        if text and re.match(r"(?:Of|What|Through|As ``)(?:\W|\b)", text):
+        if text and re.match(r"(?:Of|What|Where|Through|As ``)(?:\W|\b)", text):
             first = text.strip().splitlines()[0]
             complaints.append(f"{path}: {first!r} starts without a subject or a verb")
     return complaints

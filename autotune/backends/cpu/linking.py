@@ -135,7 +135,7 @@ def _compiled_core(scratch: Path, architecture: str) -> bytes:
 
 
 def merged_object(library: Path) -> Path:
-    """Where ``link_kernels`` leaves the kernels of ``library`` as one object."""
+    """Return where ``link_kernels`` leaves the kernels of ``library`` as one object."""
     return library.with_suffix(".o")
 
 

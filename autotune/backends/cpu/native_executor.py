@@ -225,7 +225,7 @@ class NativeExecutor(Executor):
 
 
 def thread_places(lanes: Sequence[Lane], cpus: Sequence[int]) -> list[int]:
-    """Where the thread of every core of ``lanes`` runs, as ``NativeExecutor`` takes it.
+    """Return where the thread of every core of ``lanes`` runs, as ``NativeExecutor`` takes it.
 
     Threads that wait for devices share a CPU on which nothing is computed, where there is one: they are there when a
     result is, while one that sleeps is woken 5 to 50 µs later on a virtual machine, on a core that kernels run on.

@@ -211,7 +211,7 @@ class CudaExecutor(Executor):
 
 
 def address_of(tensor: tvm.runtime.Tensor) -> int:
-    """Where a tensor lies on the device."""
+    """Return where a tensor lies on the device."""
     return int(tensor.data_ptr())
 
 

@@ -50,7 +50,7 @@ typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; t
 """Definitions that generated code expects of a host compiler; NVRTC has none, and CUDA's own take 0.3 s to read."""
 
 PROLOGUE = ("#ifdef __CUDACC_RTC__", "#include <cuda.h>\n#endif\n")
-"""Where the includes begin and end that ``PREAMBLE`` stands in for."""
+"""Beginning and end of the includes that ``PREAMBLE`` stands in for."""
 
 logger = logging.getLogger(__name__)
 

@@ -159,7 +159,7 @@ class PlacedParts:
         )
 
     def _copies(self, placed: PlacedModel) -> Iterator[Placed]:
-        """When each copy should be made."""
+        """Yield when each copy should be made."""
         engines = copy_lanes(self.lanes, placed.problem.direct)
         for copy in simulate_copies(placed.problem, placed.placement):
             name = copy_name(self.values[copy.tensor], copy.link)

@@ -119,7 +119,7 @@ def _entries(node: Node, side: str) -> NDArray[Any]:
 
 @rewrites("TfIdfVectorizer")
 def tf_idf_vectorizer(node: Node, e: Emit) -> list[str] | None:
-    """How often every n-gram of the pool occurs in each row, with up to ``max_skip_count`` elements between its parts.
+    """Count each n-gram of the pool in each row, with up to ``max_skip_count`` elements between its parts.
 
     Per length and skip all windows (rows, windows, 1) are compared with all n-grams of that length, part by part.
     """
@@ -144,7 +144,7 @@ def tf_idf_vectorizer(node: Node, e: Emit) -> list[str] | None:
 
 
 def _occurrences(node: Node, e: Emit, x: str, grams: NDArray[np.int64], columns: int) -> str:
-    """How often each of ``grams`` (n-grams, length) occurs in each row of x, as fp32 (rows, n-grams)."""
+    """Return how often each of ``grams`` (n-grams, length) occurs in each row of x, as fp32 (rows, n-grams)."""
     length = grams.shape[1]
     total = e.const(np.zeros((int(np.prod(node.shape(0)[:-1])), len(grams)), np.float32))
     wanted = int(node.attr("min_gram_length")) <= length <= int(node.attr("max_gram_length"))

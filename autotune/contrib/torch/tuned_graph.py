@@ -310,7 +310,7 @@ def _plain(value: Any) -> Any:
 
 
 def _version(value: Any) -> int:
-    """How often a tensor was written in place; 0 of what is no tensor, or made in inference mode."""
+    """Return how often a tensor was written in place; 0 of what is no tensor, or made in inference mode."""
     import torch
 
     return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0

@@ -235,7 +235,7 @@ class _Walk:
         return node.refused(f"the true size of its input {source!r} depends on data")
 
     def _wanted(self, name: str) -> int | None:
-        """How many of the first elements along axis 0 are read of a value; None for all."""
+        """Return how many of the first elements along axis 0 are read of a value; None for all."""
         most = 0
         for reader in self._readers.get(name, ()):
             one = self._wanted_by(Node(reader, self._scope), name)

@@ -186,7 +186,7 @@ class _Attention(Step):
                 self.declare(name, sizes, TensorProto.FLOAT)
 
     def _scores(self, name: str) -> _Scores | None:
-        """How ``name`` comes from a product of queries and turned keys."""
+        """Return how ``name`` comes from a product of queries and turned keys."""
         node = self.makers.get(name)
         if node is None:
             return None

@@ -137,7 +137,7 @@ def _is_fused(module: IRModule, value: relax.Expr) -> bool:
 
 
 def _loads(kernel: tirx.PrimFunc) -> list[int]:
-    """How often one element of a kernel's result reads each of its operands, at least once."""
+    """Return how often one element of a kernel's result reads each of its operands, at least once."""
     loads: list[TensorLoad] = []
     tvm_ffi.structural_walk(kernel.body, (TensorLoad, loads.append))
     return [max(1, sum(load.source.same_as(param) for load in loads)) for param in kernel.params[:-1]]

@@ -78,7 +78,7 @@ def _fused(module: IRModule, call: relax.Expr) -> _Kernel | None:
 
 
 def _dequantising(kernel: _Kernel) -> int:
-    """How many calls at the end of a kernel make numbers of bytes that it made, element by element; 0 if none do."""
+    """Return how many calls at a kernel's end make numbers of bytes that it made, element by element; 0 if none."""
     wanted = kernel.bindings[-1].var
     for count, binding in enumerate(reversed(kernel.bindings)):
         if binding.var is not wanted and not binding.var.same_as(wanted):

@@ -100,7 +100,7 @@ def inputs_of(node: NodeProto) -> Iterator[str]:
 
 
 def reads(graph: GraphProto) -> Counter[str]:
-    """How often every value of a graph is read: by nodes, in their bodies, and as an output of a body or the graph."""
+    """Count the readers of every value of a graph: nodes, their bodies, and outputs of a body or the graph."""
     nodes = list(walk_nodes(graph.node))
     used = Counter(name for node in nodes for name in node.input)
     used.update(value.name for node in nodes for body in subgraphs(node) for value in body.output)

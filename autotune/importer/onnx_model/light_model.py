@@ -24,7 +24,7 @@ PASSED = frozenset(
 """Types that NumPy and ONNX Runtime both have; tensors of others stay in the model."""
 
 BESIDE = "beside"
-"""Where a placeholder says that its data lies: nowhere that is ever read."""
+"""Place of a placeholder's data: nowhere that is ever read."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Join:
 
 @dataclass(frozen=True)
 class _Cut:
-    """Where an operator is cut.
+    """The cut of an operator.
 
     Attributes:
         axis: of its output.
@@ -221,7 +221,7 @@ def _is_cuttable(node: NodeProto, scope: Scope) -> bool:
 
 
 def _cut(node: NodeProto, scope: Scope, share: float) -> _Cut | None:
-    """Where to cut ``node`` so that its first part is about ``share``; None if there is no place."""
+    """Return where to cut ``node`` so that its first part is about ``share``; None if there is no place."""
     shape = scope.shapes[node.output[0]]
     axis = next((index for index, extent in enumerate(shape) if extent > 1), None)
     if axis is None:

@@ -286,7 +286,7 @@ def _in_place(node: Node, e: Emit, qkv: tuple[str, str, str]) -> list[str]:
 
 
 def _before(node: Node, e: Emit, batch: int, length: int, total: int) -> str:
-    """How many positions the cache holds already, of the batch or all alike, int32 (batch or 1, 1)."""
+    """Return how many positions the cache holds already, of the batch or all alike, int32 (batch or 1, 1)."""
     if length == total:  # a prompt, whatever lies in the cache
         return e.const(np.zeros((1, 1), np.int32))
     return e.reshape(e.op("Add", node.input(5), e.const(np.int32(1 - length))), batch, 1)

@@ -120,7 +120,7 @@ def max_of_elements(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any
 
 
 def _axes_of_rows(shape: Sequence[int]) -> int:
-    """How many of the last axes are rows of ``LONG`` and more, one axis at least being left; 0 if none are."""
+    """Return how many of the last axes are rows of ``LONG`` and more, one axis at least being left; 0 if none are."""
     return next((count for count in range(1, len(shape)) if math.prod(shape[-count:]) >= LONG), 0)
 
 

@@ -115,7 +115,7 @@ def pad(node: Node, e: Emit) -> list[str] | None:
 
 
 def _picked(size: int, before: int, after: int, mode: str) -> NDArray[np.int64]:
-    """Which element stands at each place of a padded axis; negative pads crop it before anything is repeated."""
+    """Return which element stands at each place of a padded axis; negative pads crop it before anything is repeated."""
     first, last = max(-before, 0), size - max(-after, 0)
     if last <= first:
         return np.zeros(max(before + size + after, 0), np.int64)
@@ -124,7 +124,7 @@ def _picked(size: int, before: int, after: int, mode: str) -> NDArray[np.int64]:
 
 
 def _reflected(places: NDArray[np.int64], size: int, mode: str) -> NDArray[np.int64]:
-    """Which element stands at each place, some of them outside."""
+    """Return which element stands at each place, some of them outside."""
     if mode == "wrap":
         return np.mod(places, size)
     if mode == "reflect" and size > 1:

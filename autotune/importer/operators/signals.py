@@ -92,7 +92,7 @@ def _of_length(e: Emit, x: str, samples: int, points: int, axis: int) -> str:
 
 
 Place = tuple[Emit, list[int], np.dtype]
-"""Where a transform is written, the axes before it, and its type."""
+"""The writer of a transform, the axes before it, and its type."""
 
 
 def _factored(at: Place, x: Parts, points: int, sign: int) -> Parts:

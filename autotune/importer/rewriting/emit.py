@@ -123,7 +123,7 @@ class Node:
         return shape
 
     def rank(self, index: int) -> int:
-        """How many axes an input has.
+        """Return how many axes an input has.
 
         Raises:
             ModelError: if that is not known.

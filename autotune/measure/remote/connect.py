@@ -1,4 +1,4 @@
-"""Where a run measures: on this machine, on the machines of a Ray cluster, or on RPC devices."""
+"""The machines that a run measures on: this one, those of a Ray cluster, or RPC devices."""
 
 from __future__ import annotations
 

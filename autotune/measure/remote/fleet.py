@@ -50,7 +50,7 @@ class Member:
         return self.thread.submit(self.machine.call, method, *arguments)
 
     def origin(self, answer: Answer) -> Origin:
-        """Who made the measurements of an answer."""
+        """Return who made the measurements of an answer."""
         known = self.machine.origin
         return Origin(answer.host or known.host, known.worker)
 

@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Address:
-    """Where a tracker listens, and the key its devices are known under."""
+    """The address of a tracker, and the key that its devices are known under."""
 
     host: str
     port: int

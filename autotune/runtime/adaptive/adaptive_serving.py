@@ -280,7 +280,7 @@ class AdaptiveServing:
             yield executor
 
     def status(self) -> dict[str, Any]:
-        """Which engine answers which sizes, with its gain, and what the tuner does."""
+        """Return which engine answers which sizes, with its gain, and what the tuner does."""
         process = self._process
         return {
             "model": self._path.name,

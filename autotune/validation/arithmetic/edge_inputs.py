@@ -39,7 +39,7 @@ def _is_float(array: NDArray[Any]) -> bool:
 
 
 def lost(ours: Any, theirs: Any) -> NDArray[np.bool_]:
-    """Where ``theirs`` is NaN or infinite and ``ours`` is not; nowhere in outputs that are no tensors of floats."""
+    """Return the mask of elements that are NaN or infinite in ``theirs`` alone; empty where outputs are not floats."""
     if not isinstance(ours, np.ndarray) or not _is_float(ours) or np.shape(theirs) != ours.shape:
         return np.zeros(0, np.bool_)
     return np.isfinite(ours.astype(np.float64)) & ~np.isfinite(np.asarray(theirs).astype(np.float64))

@@ -62,7 +62,7 @@ def _falls(numbers: Array) -> bool:
 
 
 def _order(pairs: Sequence[tuple[Array, Array]], numbers: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Which of our rows stands where theirs has its like."""
+    """Return which of our rows stands where theirs has its like."""
     order = np.arange(len(numbers))
     unlike = np.flatnonzero(_distances(pairs, order, order) > 1)
     left = list(unlike)

@@ -81,7 +81,7 @@ class Geometry:
 
 
 def geometry(anchor: Anchor, form: DotForm) -> Geometry | None:
-    """How ``anchor``'s numbers are gathered; None for those that are not: groups that no block of channels divides, and
+    """Return how ``anchor``'s numbers are gathered; None for groups that no block of channels divides, and
     strides longer than filters.
     """
     if anchor.plain or "span" in anchor.geometry or "dealt" in anchor.geometry or form.rows > 1:

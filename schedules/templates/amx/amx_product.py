@@ -278,7 +278,7 @@ class _Product:
         return math.prod(int(size) for size in self.weight.source.ty.shape[1:]) * 4 // self.form.depth
 
     def _address(self, load: TensorLoad, also: Sequence[tirx.For] = ()) -> tirx.Expr:
-        """Where the first row, column and number of the product lie at this step of the sum.
+        """Return where the first row, column and number of the product lie at this step of the sum.
 
         Args:
             also: loops of the sum that stand at their first step.

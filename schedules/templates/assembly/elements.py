@@ -298,7 +298,7 @@ def registers_needed(values: Sequence[Value], vectors: Vectors, held: int = 0) -
 
 @lru_cache(maxsize=KEPT_COUNTS)
 def most_held(values: tuple[Value, ...], vectors: Vectors, free: int) -> int:
-    """How many of ``constants_first`` ``free`` registers can hold, with what an element needs."""
+    """Return how many of ``constants_first`` ``free`` registers can hold, with what an element needs."""
     for count in range(len(constants_first(values)), 0, -1):
         with suppress(OutOfScope):
             if registers_needed(values, vectors, count) <= free:

@@ -83,7 +83,7 @@ class ElementwiseAssembly:
         self._unroll = max(1, min(MOST_WRITTEN_OUT, config.integer("vector") * config.integer("unroll") // self._lanes))
 
     def _way(self, operand: Operand, sizes: tuple[int, ...], split: int) -> str:
-        """How ``operand`` is read where planes are the axes from ``split`` on; empty for in no way that is written."""
+        """Return how ``operand`` is read, planes being the axes from ``split`` on; empty if that is not written."""
         dense = tuple(math.prod(sizes[at + 1 :]) if extent > 1 else 0 for at, extent in enumerate(sizes))
         if operand.strides == dense:
             return ALONG_RESULT

@@ -102,7 +102,7 @@ class ProductText(ABC):
         return math.prod(other.extent for other in inside if other.axis == loop.axis)
 
     def _next_panel(self) -> Prefetch | None:
-        """Which lines of weights each turn of a loop of the sum asks for, of the panel that is read next."""
+        """Return which lines of weights each turn of a loop of the sum asks for, of the panel that is read next."""
         nest = self.nest
         if nest.asked is None:
             return None

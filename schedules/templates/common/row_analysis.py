@@ -159,7 +159,7 @@ def _without_unit_axes(index: tirx.Expr, block: s_tir.SBlock) -> tirx.Expr:
 
 
 def _counted_axes(last: s_tir.SBlock, reducers: Sequence[s_tir.SBlock]) -> set[int] | None:
-    """Which spatial axes of ``last`` index what was reduced, and so tell rows apart; None if an index is computed."""
+    """Return the spatial axes of ``last`` that index what was reduced, and so tell rows apart; None if computed."""
     axes = [axis.var for axis in last.iter_vars if axis.iter_type == SPATIAL]
     if any(last.same_as(block) for block in reducers):
         return set(range(len(axes)))

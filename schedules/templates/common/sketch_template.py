@@ -62,7 +62,7 @@ class SketchTemplate(OneAlgorithm[Program]):
         return Program(**vars(about_last(blocks, parameter_shapes(func))), func=func) if applies else None
 
     def space(self, anchor: Program, target: Target) -> Space:
-        """Which sketch, and every number that the sketches draw."""
+        """Return which sketch, and every number that the sketches draw."""
         key = tvm_ffi.StructuralKey(anchor.func)
         return _design(self, key, target).space(self.name, self.version)
 

@@ -71,7 +71,7 @@ class Design:
     usable: tuple[int, ...]
 
     def space(self, op: str, version: int) -> Space:
-        """Which sketch, and every number that the sketches draw; first one guess per sketch, the plainest first."""
+        """Return the space of sketches and their numbers; first one guess per sketch, the plainest first."""
         choices = {
             sample.knob: sample.choices for samples in self.samples for sample in samples if len(sample.choices) > 1
         }

@@ -43,7 +43,7 @@ def unwritten(func: tirx.PrimFunc) -> str | None:
 
 
 def _turns(loop: tirx.For) -> int:
-    """How often a loop runs; 0 where that depends."""
+    """Return how often a loop runs; 0 where that depends."""
     return int(loop.extent.value) if isinstance(loop.extent, tirx.IntImm) else 0
 
 

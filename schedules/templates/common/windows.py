@@ -42,7 +42,7 @@ class Window:
         )
 
     def overhang(self, out_size: Pair, height: int, width: int) -> Pair:
-        """How far the last windows of ``out_size`` reach beyond the padded image, as in ONNX's ceil mode."""
+        """Return how far the last windows of ``out_size`` reach beyond the padded image, as in ONNX's ceil mode."""
         top, left, bottom, right = self.padding
         reach = [(out_size[i] - 1) * self.strides[i] + self.dilation[i] * (self.size[i] - 1) + 1 for i in range(2)]
         return max(0, reach[0] - height - top - bottom), max(0, reach[1] - width - left - right)

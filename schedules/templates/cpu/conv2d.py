@@ -279,7 +279,7 @@ class Conv2dTemplate(NestedTemplate):
         return replace_anchor(func, anchor.block, stages, anchor.data, anchor.weight)
 
     def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
-        """How weights must be transformed for ``config``: parameter index → function."""
+        """Return how weights must be transformed for ``config``: parameter index → function."""
         m = config.integer("algorithm")
         if m == 0:
             return {}
@@ -374,7 +374,7 @@ def _divisors_of_any(sizes: Iterable[int], most: int) -> tuple[int, ...]:
 
 
 def _amx_applies(anchor: Anchor, target: Target) -> bool:
-    """Where the target has tiles for these types, and the convolution what they need."""
+    """Return whether the target has tiles for these types, and the convolution what they need."""
     form, lanes = anchor.form, anchor.spatial[4]
     if form is None or not has_amx(form, target) or lanes % MOST_ROWS or min(anchor.data, anchor.weight) < 0:
         return False

@@ -164,7 +164,7 @@ class MatmulTemplate(NestedTemplate):
         return replace_anchor(func, anchor.block, amx_matmul.stages(anchor), anchor.data, anchor.weight)
 
     def repack(self, anchor: Anchor, config: Config) -> dict[int, Repack]:
-        """How weights must be transformed for ``config``: parameter index → function."""
+        """Return how weights must be transformed for ``config``: parameter index → function."""
         if not chosen(config) or anchor.form is None:
             return {}
         return {anchor.weight: Repack("amx", partial(pack_tiles, quad=anchor.form.depth))}

@@ -101,7 +101,7 @@ def _equal(one: Counts, other: Counts) -> Counts:
 
 
 def _where(condition: Counts, one: Counts, other: Counts) -> Counts | None:
-    """Where every choice is known."""
+    """Return the counts of a Where all of whose choices are known."""
     if (condition.least != condition.most).any():
         return None
     pairs = [(one.least, other.least), (one.most, other.most), (one.names, other.names)]

@@ -61,7 +61,7 @@ class OpenNode:
         self.opens = [opens.get(str(name)) for name in node.proto.input]
 
     def open(self, index: int) -> Open | None:
-        """How open input ``index`` is."""
+        """Return how open input ``index`` is."""
         return self.opens[index] if index < len(self.opens) else None
 
     def only(self, index: int) -> bool:

@@ -40,7 +40,7 @@ def blocks_of(count: int) -> int:
 
 
 def scope_of(size: int) -> str:
-    """Where a kernel keeps ``size`` bytes: on its stack, unless they are many."""
+    """Return where a kernel keeps ``size`` bytes: on its stack, unless they are many."""
     return "local" if size <= ON_STACK else "global"
 
 
@@ -141,7 +141,7 @@ def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.
 
 @converts(PLACES)
 def places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """How many of n numbers (n,) int32 are not zero, and their places in order, (1 + n,) int64."""
+    """Return how many of n numbers (n,) int32 are not zero, and their places in order, (1 + n,) int64."""
     (count,) = sizes_of(inputs[0])
     return kernel_call(bb, placed(count), "places", inputs[:1], (1 + count,), "int64")
 

@@ -26,7 +26,7 @@ MOST_LANES = 16
 
 @dataclass(frozen=True)
 class Sampling:
-    """Where samples lie, and what is made of them.
+    """The places of samples, and the function of them.
 
     Attributes:
         ratio: samples of a bin along an axis; 0 for one per pixel of it.
@@ -101,11 +101,11 @@ class _Bins:
         return tirx.Cast(self._dtype, value) if isinstance(value, tirx.Expr) else tirx.const(value, self._dtype)
 
     def first(self, corner: Any) -> Any:
-        """Where a region begins on the map."""
+        """Return where a region begins on the map."""
         return corner * self.real(self._sampling.scale) - self.real(0.5 if self._sampling.half else 0.0)
 
     def extent(self, one: Any, other: Any) -> Any:
-        """How long a region is on the map."""
+        """Return how long a region is on the map."""
         long = self.first(other) - self.first(one)
         return long if self._sampling.half else tirx.max(long, self.real(1.0))
 
@@ -116,7 +116,7 @@ class _Bins:
         return tirx.Cast("int32", tirx.max(tirx.ceil(long / self.real(self._size[axis])), self.real(0.0)))
 
     def place(self, corner: Any, long: Any, bin_number: Any, sample: Any, count: Any, axis: int) -> Any:
-        """Where sample ``sample`` of ``count`` of a bin lies on the map."""
+        """Return where sample ``sample`` of ``count`` of a bin lies on the map."""
         within = (self.real(sample) + self.real(0.5)) / self.real(count)
         return self.first(corner) + (self.real(bin_number) + within) * (long / self.real(self._size[axis]))
 

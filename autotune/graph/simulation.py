@@ -34,7 +34,7 @@ class _Run:
         left: running subgraph → share of its work that is left.
         waiting: subgraphs that have not begun, in the placement's order.
         copied: (tensor, memory) → when it is there.
-        made: the copies so far.
+        copies: the copies so far.
     """
 
     def __init__(self, problem: Problem, placement: Placement) -> None:

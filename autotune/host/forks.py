@@ -25,7 +25,7 @@ _living: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
 def renew_in_children(renewable: Renewable) -> None:
-    """Call ``each.renew`` in the child of every fork, as long as it lives."""
+    """Call ``renewable.renew`` in the child of every fork, as long as it lives."""
     _watch()
     _living.add(renewable)
 

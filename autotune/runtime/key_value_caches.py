@@ -20,7 +20,7 @@ class KeyValueCaches:
 
     Args:
         specs: name, shape (batch, groups, capacity, size) and type of every buffer.
-        given: buffers of the caller's by name; the others are made here, of zeros.
+        buffers: buffers of the caller's by name; the others are made here, of zeros.
 
     Attributes:
         lengths: (batch,) int32, positions in use.

@@ -1,4 +1,4 @@
-"""``python -m tests.docs sentences``: lengths of the user pages' sentences, and docstrings and names that say nothing."""
+"""``python -m tests.docs sentences``: lengths of sentences on user pages; docstrings and names that say nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def long_pages(root: Path = ROOT) -> list[str]:
 
 
 def weak_openings(root: Path = ROOT) -> list[str]:
-    """Return every docstring that starts with "Of", "What", "Where", "Through" or "As ``" in place of a subject or a verb."""
+    """Return every docstring that starts with "Of", "What", "Where", "Through" or "As ``", not a subject or a verb."""
     complaints = []
     for path, node in _nodes(root):
         text = _documentation(node)

@@ -25,7 +25,7 @@ def scattered(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
 
 
 def _by_hand(bb: relax.BlockBuilder, operands: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
-    """``given`` (data, places, updates) scattered by one kernel; None where a form has none.
+    """Return ``operands`` (data, places, updates) scattered by one kernel; None where a form has none.
 
     Places that are the same for all elements of a row, as exporters write them with ``Expand``, are read once per row.
     """

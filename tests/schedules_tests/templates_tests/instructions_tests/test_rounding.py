@@ -60,7 +60,7 @@ CASES += [("uint8", -7.25), ("int8", None), ("int8", 0.0), ("int8", -5.0), ("int
 @pytest.mark.parametrize(("dtype", "zero"), CASES)
 @pytest.mark.parametrize("computed", [False, True])
 def test_bytes_are_those_of_numpy(dtype: str, zero: float | None, computed: bool) -> None:
-    """``given``: the zero point is known when the kernel runs."""
+    """``computed``: the zero point is known when the kernel runs."""
     data = numbers()
     x, z = te.placeholder(data.shape, name="x"), te.placeholder((1,), name="z")
     point = None if zero is None else z[0] if computed else tirx.const(zero, "float32")

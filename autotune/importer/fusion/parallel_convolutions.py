@@ -45,7 +45,7 @@ class _Filters:
     conv: Node | None
 
     def place(self, other: _Filters) -> tuple[slice, ...] | None:
-        """Where the taps of ``other`` lie among these; None if some do not."""
+        """Return where the taps of ``other`` lie among these; None if some do not."""
         places = []
         sizes = zip(self.weight.shape[2:], other.weight.shape[2:], strict=True)
         for axis, (taps, few) in enumerate(sizes):

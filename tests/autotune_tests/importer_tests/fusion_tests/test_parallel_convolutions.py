@@ -36,10 +36,10 @@ class Branches:
 
     def add(self, *names, kind="Add"):
         for name in names:
-            made = f"s{len(self.nodes)}"
+            total = f"s{len(self.nodes)}"
             if self.sum:
-                self.nodes.append(helper.make_node(kind, [self.sum, name], [made]))
-            self.sum = made if self.sum else name
+                self.nodes.append(helper.make_node(kind, [self.sum, name], [total]))
+            self.sum = total if self.sum else name
         return self
 
     def model(self, *outputs):

@@ -94,19 +94,19 @@ conformance-tuned: $(STAMP)  ## the same with a random config of every kernel
 	rm -f build/conformance-tuned.jsonl
 	$(BIN)/python -m tests.conformance.onnx_nodes --tuned --page docs/conformance.md
 
-zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported, tuned and compared; rewrites docs/zoo.md; 5 GB of packages, some hours
+zoo: $(STAMP)  ## fresh exports and trained models of public packages, imported, tuned and compared; writes build/zoo.md; 5 GB of packages, some hours
 	test -x build/zoo/venv/bin/python || $(PYTHON) -m venv build/zoo/venv
 	build/zoo/venv/bin/python -m pip install --quiet '.[zoo]'
 	build/zoo/venv/bin/python -m tests.zoo.exports build/zoo/exports
 	build/zoo/venv/bin/python -m tests.zoo.quantised build/zoo/exports build/zoo/quantised
 	$(BIN)/python -m tests.zoo.shipped build/zoo/trained
-	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/quantised build/zoo/trained --effort standard --rounds 20 --page docs/zoo.md
+	$(BIN)/python -m tests.zoo build/zoo/exports build/zoo/quantised build/zoo/trained --effort standard --rounds 20 --page build/zoo.md
 
-strangers: $(STAMP)  ## exports of architectures outside zoo and tests, built with first guesses and verified; rewrites docs/strangers.md; 5 GB of packages, an hour
+strangers: $(STAMP)  ## exports of architectures outside zoo and tests, built with first guesses and verified; writes build/strangers.md; 5 GB of packages, an hour
 	test -x build/zoo/venv/bin/python || $(PYTHON) -m venv build/zoo/venv
 	build/zoo/venv/bin/python -m pip install --quiet '.[zoo]'
 	build/zoo/venv/bin/python -m tests.zoo.strangers build/zoo/strangers
-	$(BIN)/python -m tests.zoo build/zoo/strangers --untuned --results build/strangers.jsonl --page docs/strangers.md
+	$(BIN)/python -m tests.zoo build/zoo/strangers --untuned --results build/strangers.jsonl --page build/strangers.md
 
 deployed: $(STAMP)  ## exports of models that people deploy, built with first guesses, verified and compared; 5 GB of packages, two hours
 	test -x build/zoo/venv/bin/python || $(PYTHON) -m venv build/zoo/venv

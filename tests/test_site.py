@@ -14,7 +14,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 NAVIGATION = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
 
 MOST_LINES = 120
-REFERENCE = {"cli.md", "api.md", "conformance.md", "zoo.md", "strangers.md"}
+REFERENCE = {"cli.md", "api.md", "conformance.md"}
 """Generated pages, which may be longer."""
 
 

@@ -100,7 +100,7 @@ def tried(path: Path) -> Outcome:
 
 
 def strangers_page(known: Mapping[str, Outcome]) -> str:
-    """docs/strangers.md."""
+    """The page of ``make strangers``."""
     outcomes = sorted(known.values(), key=lambda outcome: outcome.name)
     counts = Counter(outcome.verdict for outcome in outcomes)
     whole = sum(outcome.kind == "whole" for outcome in outcomes)
@@ -131,7 +131,7 @@ def strangers_page(known: Mapping[str, Outcome]) -> str:
 
 
 def page(known: Mapping[str, Outcome]) -> str:
-    """docs/zoo.md."""
+    """The page of ``make zoo``."""
     outcomes = sorted(known.values(), key=lambda outcome: outcome.name)
     counts = Counter(outcome.kind for outcome in outcomes)
     results = [outcome.tuned for outcome in outcomes if outcome.tuned]

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import TensorProto
 
 from autotune.importer.fusion.fusion_graph import FusionScope
-from autotune.importer.fusion.scales import affine_of, written
+from autotune.importer.fusion.scales import Affine, affine_of, written
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import fuses
@@ -113,10 +113,14 @@ def _convolved(scope: FusionScope, name: str) -> _Filters | None:
 
 
 def _scaled(scope: FusionScope, name: str, like: _Filters) -> _Filters | None:
-    """An image times a number for each channel, as filters of one tap that have the groups of ``like``."""
-    maker = scope.only_for(name, "BatchNormalization", "Mul")
+    """An image times a number for each channel, as filters of one tap that have the groups of ``like``.
+
+    The image as it is counts beside a depthwise convolution: others add it behind their sums of products.
+    """
+    maker, rank = scope.only_for(name, "BatchNormalization", "Mul"), like.weight.ndim - 2
     step = None if maker is None else affine_of(maker)
-    rank = like.weight.ndim - 2
+    if name == like.data and like.weight.shape[1] == 1:
+        step = Affine(name, np.ones([1] * (rank + 2)), None)
     if step is None or step.scale is None or not step.along(1) or set(like.steps) != {1}:
         return None
     channels = scope.shapes[step.data][1]

@@ -76,13 +76,23 @@ def difference():
     return branches.add(branches.norm(CHANNELS), wide, kind="Sub")
 
 
+def repvit():
+    """A depthwise filter, one number for each channel, and the image as it is."""
+    branches = Branches((1, CHANNELS, 8, 8))
+    wide = branches.conv(CHANNELS, (3, 3), pads=[1] * 4, group=CHANNELS)
+    branches.add(wide, branches.conv(CHANNELS, (1, 1), group=CHANNELS), "x")
+    branches.sum = branches.norm(CHANNELS, branches.sum)
+    return branches
+
+
 def line():
     branches = Branches((1, CHANNELS, 30))
     return branches.add(branches.conv(6, (3,), pads=[1, 1]), branches.conv(6, (1,)))
 
 
 @pytest.mark.parametrize(
-    "branches", [repvgg(), repvgg(group=2), repvgg(group=CHANNELS), strided(), dilated(), difference(), line()]
+    "branches",
+    [repvgg(), repvgg(group=2), repvgg(group=CHANNELS), strided(), dilated(), difference(), repvit(), line()],
 )
 def test_one_convolution_is_left(branches, tmp_path):
     graph = branches.model()

@@ -35,7 +35,7 @@ from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.arithmetic.wrong_nodes import NumbersCheck
 from autotune.validation.reference_runs import Reference
-from autotune.validation.verify import compare_session, complaint, session_inputs
+from autotune.validation.verify import compare_outputs, complaint, session_inputs
 from schedules.vocabulary.errors import ArtifactError, VerificationError
 
 logger = logging.getLogger(__name__)
@@ -104,11 +104,13 @@ class FallbackPartitions:
             provenance[THREADS] = self._target.threads
         write_composite(path, SEGMENTS, places, interface_of(self._model), provenance)
         session = InferenceSession(path)
-        verdict = compare_session(session, Reference(self._model), seed)
+        reference = Reference(self._model)
+        feed = reference.fitting(session_inputs(session, seed))
+        verdict = compare_outputs(session, reference, feed)
         if not verdict.passed:
             raise VerificationError(complaint(path, verdict, seed))
         interrupted = any(result is not None and result.interrupted for result in results)
-        tuned_ms = None if interrupted else 1e3 * median_s(session_run(session, session_inputs(session, seed)))
+        tuned_ms = None if interrupted else 1e3 * median_s(session_run(session, feed))
         fields = {
             "target": self._target.fingerprint,
             "threads": self._target.threads,

@@ -7,35 +7,36 @@ model's own inaccuracy is found by running it in other ways that are as right, s
 from __future__ import annotations
 
 import importlib.util
-import threading
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from autotune.host.dtypes import numpy_type
-from autotune.host.machine import read_host
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import walk_nodes
-from autotune.importer.onnx_model.light_model import LightModel, light
+from autotune.importer.onnx_model.light_model import LightModel
 from autotune.importer.onnx_model.tensors import whole
 from autotune.importer.program import simplify
 from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
-from autotune.validation.arithmetic.bfloat16_models import has_bfloat16, in_fp32
 from autotune.validation.arithmetic.edge_inputs import edge_feeds
+from autotune.validation.arithmetic.evaluator_cost import evaluation_s
+from autotune.validation.arithmetic.fitting_values import assumed_values, fitting_feed, is_filled
+from autotune.validation.arithmetic.onnxruntime_session import Model, Session, UnendedError
 from autotune.validation.short_operands import ShortOperands
 from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, unrounded, widen
 from schedules.vocabulary.errors import ModelError
 
-Arrays = dict[str, NDArray[Any]]
+logger = logging.getLogger(__name__)
 
-Model = onnx.ModelProto | LightModel
+Arrays = dict[str, NDArray[Any]]
 
 WIDENED_BYTES = 512 << 20
 """Weights in 64 bits, in bytes, up to which a model is widened: some four copies are alive at a time, and ONNX Runtime
@@ -46,36 +47,19 @@ WIDENED_MULTIPLICATIONS = 5 * 10**10
 takes 13 s in 64 bits on two busy cores. Its outputs in fp32 are 3e-5 from those: without them, right kernels are taken
 for wrong ones, and the search for these takes minutes."""
 
-EVALUATED_MULTIPLICATIONS = 10**9
-"""Multiplications of a model that ONNX Runtime refuses up to which ONNX's evaluator, which is slow, takes its place.
-Heuristic, not measured."""
+EVALUATED_S = 60.0
+"""Seconds up to which ONNX's evaluator, which is slow, runs a model that ONNX Runtime refuses. Heuristic."""
 
 RUNTIME = "onnxruntime"
 """The name of ONNX Runtime as a reference, before its version."""
 
-SILENT = 4
-"""ONNX Runtime's level of messages: fatal ones only. An error comes as an exception."""
-
-VNNI = {"avx512_vnni", "avx_vnni"}
-"""Flags of CPUs on which ONNX Runtime's products of unsigned and signed bytes are exact."""
-
 DOUBLE = onnx.TensorProto.DOUBLE
-
-BFLOAT16 = numpy_type("bfloat16")
-"""NumPy's type of tensors that ONNX Runtime takes as fp32."""
 
 EDGES_S = 2.0
 """Seconds of one run of the reference above which edge inputs are left out. Heuristic, not measured."""
 
-LOOPS_S, SLOW_LOOPS_S = 60.0, 600.0
-"""Seconds after which a run of a model with loops is ended, with and without the optimiser. Heuristic, not measured."""
-
 NOISES = 2
 """Runs with noise of a model that quantises. Heuristic, not measured."""
-
-
-class UnendedError(ModelError):
-    """A run of the reference that was ended because it took too long."""
 
 
 def reference_outputs(model: Model, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
@@ -117,6 +101,16 @@ class Answer:
     seconds: float
 
 
+def _unrefused(run: RunReference, feed: Arrays) -> list[NDArray[Any]] | None:
+    """The outputs of ``run``; None if it refuses ``feed``."""
+    try:
+        return run(feed)
+    except UnendedError:
+        raise
+    except ModelError:
+        return None
+
+
 def _answer(model: Model, feeds: Sequence[Arrays]) -> Answer:
     """Outputs of the first reference that runs the model.
 
@@ -124,7 +118,7 @@ def _answer(model: Model, feeds: Sequence[Arrays]) -> Answer:
         ModelError: the first reference's, if none does.
     """
     refusal: ModelError | None = None
-    for reference in (_runtime, _evaluator) if _has_runtime() else (_evaluator,):
+    for reference in _references():
         try:
             name, run = reference(model)
             began = time.perf_counter()
@@ -136,6 +130,11 @@ def _answer(model: Model, feeds: Sequence[Arrays]) -> Answer:
             refusal = refusal or error
     assert refusal is not None
     raise refusal
+
+
+def _references() -> tuple[Callable[[Model], tuple[str, RunReference]], ...]:
+    """Openers of the references, best first."""
+    return (_runtime, _evaluator) if _has_runtime() else (_evaluator,)
 
 
 def _runtime(model: Model) -> tuple[str, RunReference]:
@@ -167,8 +166,8 @@ def _evaluator(model: Model) -> tuple[str, RunReference]:
     from autotune.validation.arithmetic.evaluator_operators import LRN  # imports the evaluator
 
     whole_model = model.whole() if isinstance(model, LightModel) else model
-    if _has_runtime() and multiplications(whole_model) > EVALUATED_MULTIPLICATIONS:
-        raise ModelError("the model is large, so ONNX's evaluator does not run it")
+    if _has_runtime() and (seconds := evaluation_s(whole_model)) > EVALUATED_S:
+        raise ModelError(f"ONNX's evaluator would take about {seconds:.0f} s, above {EVALUATED_S:.0f}, for the model")
     with _refusing("ONNX's evaluator"):
         evaluator = ReferenceEvaluator(whole_model, new_ops=[LRN])
 
@@ -215,6 +214,7 @@ class Reference:
         self._outputs: tuple[str, list[NDArray[Any]]] = ("", [])
         self._allowance: tuple[str, Allowance] | None = None
         self._edges: list[Edge] = []
+        self._fitting: Arrays = {}
 
     def outputs(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
         """Work like ``reference_outputs``."""
@@ -224,6 +224,33 @@ class Reference:
             quick = answer.name.startswith(RUNTIME) and answer.seconds < EDGES_S
             self._feed, self._allowance, self._edges = feed, None, list(_edges(answer.run, feed)) if quick else []
         return self._outputs
+
+    def fitting(self, feed: Arrays) -> Arrays:
+        """``feed``, with other values of inputs that may be sizes or indices where the reference refuses random ones.
+
+        Likewise where an output is empty, as of a length of 0.
+
+        Raises:
+            ModelError: if it refuses every value that is tried.
+        """
+        feed, refusal = {**feed, **self._fitting}, None
+        try:
+            if is_filled(self.outputs(feed)[1]) or not is_filled([*feed.values()]):
+                return feed
+        except UnendedError:
+            raise
+        except ModelError as error:
+            refusal = error
+        for reference in _references() if refusal is not None else _references()[:1]:
+            with suppress(ModelError):
+                _, run = reference(self._model)
+                if (other := fitting_feed(self._model, feed, partial(_unrefused, run))) is not None:
+                    logger.warning("%s", assumed_values(feed, other))
+                    self._fitting = {name: array for name, array in other.items() if array is not feed[name]}
+                    return other
+        if refusal is not None:
+            raise refusal
+        return feed
 
     def edges(self, feed: Arrays) -> list[Edge]:
         """Outputs on the edge inputs made of ``feed``; none where ONNX Runtime is missing, slow, or refuses them."""
@@ -336,130 +363,6 @@ def _has_runtime() -> bool:
 
 def _run(model: Model, feed: Arrays, optimised: bool = True) -> list[NDArray[Any]]:
     return Session(model, optimised).run(feed)
-
-
-class Session:
-    """ONNX Runtime on one model, opened in the first way in which it opens and runs it.
-
-    Without VNNI its fast product of unsigned and signed bytes saturates, which a reference must not. The option against
-    that gives weights one zero point, which block-wise ones may not have; ONNX Runtime fails at it where two signed
-    operands share one (``Attempt to replace the existing tensor``) and, while it runs, at a transposed Gemm of weights
-    with a scale per row. Then VNNI or its unfused operators are as exact.
-
-    Args:
-        optimised: whether to run its optimiser, and more than one thread.
-
-    Raises:
-        ThirdPartyError: if it opens in no way.
-    """
-
-    def __init__(self, model: Model, optimised: bool) -> None:
-        self._model, self._short = _in_fp32(model if isinstance(model, LightModel) else light(model), not optimised)
-        self._one_thread, self._limit_s = not optimised, LOOPS_S if optimised else SLOW_LOOPS_S
-        self._has_loops = any(node.op_type == "Loop" for node in walk_nodes(self._model.proto.graph.node))
-        ways = [(optimised, True)] if not any(_is_block_wise(node) for node in self._model.proto.graph.node) else []
-        ways += [(optimised, False)] if optimised and VNNI & read_host().flags else []
-        self._ways = [*ways, (False, False)]
-        self._number = 0
-        self._session: Any = None
-        self._open(0)
-
-    def run(self, feed: Arrays) -> list[NDArray[Any]]:
-        """All outputs.
-
-        Raises:
-            ThirdPartyError: if it runs them in no way.
-        """
-        way = self._number, self._session
-        try:
-            return self._run(feed)
-        except ThirdPartyError:
-            self._number, self._session = way  # the feed is refused, which says nothing about the way
-            raise
-
-    def _run(self, feed: Arrays) -> list[NDArray[Any]]:
-        try:
-            with third_party():
-                outputs = self._ended({name: _as_fp32(array) for name, array in feed.items()})
-                return [array.astype(BFLOAT16) if at in self._short else array for at, array in enumerate(outputs)]
-        except ThirdPartyError:
-            if self._number + 1 == len(self._ways):
-                raise
-        self._open(self._number + 1)
-        return self._run(feed)
-
-    def _ended(self, feed: Arrays) -> list[NDArray[Any]]:
-        """The outputs of a run that ends: random inputs may never meet the condition of a loop.
-
-        Raises:
-            UnendedError: if a model with loops takes longer than its limit.
-        """
-        if not self._has_loops:
-            return list(self._session.run(None, feed))
-        import onnxruntime  # optional: an extra
-
-        options = onnxruntime.RunOptions()
-        timer = threading.Timer(self._limit_s, setattr, (options, "terminate", True))
-        timer.daemon = True
-        timer.start()
-        try:
-            return list(self._session.run(None, feed, options))
-        except Exception as error:  # ONNX Runtime ends a run by an error of its own
-            if options.terminate:
-                raise UnendedError(
-                    f"ONNX Runtime did not finish within {self._limit_s:.0f} s, so outputs cannot be verified: "
-                    "a loop of the model may never end on random inputs"
-                ) from error
-            raise
-        finally:
-            timer.cancel()
-
-    def _open(self, number: int) -> None:
-        """Open the first way from ``number`` on that opens."""
-        try:
-            with third_party():
-                self._session = _opened(self._model, *self._ways[number], self._one_thread)
-                self._number = number
-        except ThirdPartyError:
-            if number + 1 == len(self._ways):
-                raise
-            self._open(number + 1)
-
-
-def _in_fp32(model: LightModel, rounded: bool) -> tuple[LightModel, frozenset[int]]:
-    """``model`` with float32 in place of bfloat16, and the numbers of its outputs that were bfloat16."""
-    if not has_bfloat16(model.proto):
-        return model, frozenset()
-    kinds = [value.type.tensor_type.elem_type for value in model.proto.graph.output]
-    short = frozenset(number for number, kind in enumerate(kinds) if kind == onnx.TensorProto.BFLOAT16)
-    return light(in_fp32(model.proto, rounded), model.weights), short
-
-
-def _as_fp32(array: NDArray[Any]) -> NDArray[Any]:
-    return array.astype(np.float32) if array.dtype == BFLOAT16 else array
-
-
-def _opened(model: LightModel, optimised: bool, exact: bool, one_thread: bool) -> Any:
-    import onnxruntime  # optional: an extra
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = SILENT
-    if exact:
-        options.add_session_config_entry("session.x64quantprecision", "1")
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if one_thread:
-        # Its sums over trees have another order for every number of threads, and labels of equal scores follow.
-        options.intra_op_num_threads = 1
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in model.weights.values()]
-    options.add_external_initializers([*model.weights], values)
-    return onnxruntime.InferenceSession(model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def _is_block_wise(node: onnx.NodeProto) -> bool:
-    return node.op_type == "DequantizeLinear" and any(
-        attribute.name == "block_size" and attribute.i for attribute in node.attribute
-    )
 
 
 def _same(one: Arrays, other: Arrays) -> bool:

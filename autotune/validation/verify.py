@@ -165,7 +165,7 @@ def compare_artifact(artifact: Path, reference: Reference, seed: int = 0) -> Ver
 
 def compare_session(session: InferenceSession, reference: Reference, seed: int = 0) -> Verdict:
     """Work like ``compare_artifact``, for an artifact that is open."""
-    return compare_outputs(session, reference, session_inputs(session, seed))
+    return compare_outputs(session, reference, reference.fitting(session_inputs(session, seed)))
 
 
 def compare_outputs(session: InferenceSession, reference: Reference, feed: Arrays) -> Verdict:

@@ -110,7 +110,7 @@ def is_short(model: onnx.ModelProto) -> bool:
 
 def multiplications(model: onnx.ModelProto) -> int:
     """Multiplications of the convolutions and products of matrices of ``model`` whose shapes are known."""
-    shapes, total = _shapes(model), 0
+    shapes, total = value_shapes(model), 0
     for node in model.graph.node:
         result = [size or 1 for size in shapes.get(node.output[0], ())] if node.output else []
         if node.op_type in ("Conv", "QLinearConv"):
@@ -122,7 +122,7 @@ def multiplications(model: onnx.ModelProto) -> int:
     return total
 
 
-def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
     """Shapes by value; None for sizes that are not known."""
     graph = model.graph
     shapes: dict[str, tuple[int | None, ...]] = {weight.name: tuple(weight.dims) for weight in graph.initializer}
@@ -160,7 +160,7 @@ class _Widened:
         self.noisy = False
         self.types: dict[str, int] = {}
         """Types in the old model, by value."""
-        self.shapes = _shapes(model)
+        self.shapes = value_shapes(model)
         graph = model.graph
         for value in (*graph.input, *graph.value_info, *graph.output):
             self.types[value.name] = value.type.tensor_type.elem_type

@@ -11,6 +11,7 @@ from autotune.host.machine import read_host
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.light_model import light
 from autotune.validation import reference_runs
+from autotune.validation.arithmetic import onnxruntime_session
 from autotune.validation.reference_runs import Reference, reference_outputs
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.tiny import tiny_model
@@ -97,9 +98,9 @@ def test_where_exact_bytes_fail_to_open_something_as_exact_is_run(monkeypatch, f
             raise RuntimeError("Attempt to replace the existing tensor")
         return opened_by(model, optimised, exact, one_thread)
 
-    opened_by = reference_runs._opened
-    monkeypatch.setattr(reference_runs, "_opened", failing)
-    monkeypatch.setattr(reference_runs, "read_host", lambda: replace(read_host(), flags=frozenset(flags)))
+    opened_by = onnxruntime_session._opened
+    monkeypatch.setattr(onnxruntime_session, "_opened", failing)
+    monkeypatch.setattr(onnxruntime_session, "read_host", lambda: replace(read_host(), flags=frozenset(flags)))
     assert reference_outputs(inferred(tiny_model()), FEED)[1]
     assert opened == [(True, True, False), (flags == {"avx512_vnni"}, False, False)]
 
@@ -123,13 +124,13 @@ def test_where_exact_bytes_fail_to_run_something_as_exact_is_run():
     model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
     feed = {"x": rng.standard_normal((3, 10)).astype(np.float32)}
     with pytest.raises(ThirdPartyError), third_party():
-        reference_runs._opened(light(model), True, True, False).run(None, feed)
+        onnxruntime_session._opened(light(model), True, True, False).run(None, feed)
     reference = Reference(model)
     assert np.allclose(reference.outputs(feed)[1], reference.plain(feed), atol=1e-6)
 
 
 def test_a_feed_that_is_refused_leaves_the_way_as_it_was():
-    session = reference_runs.Session(tiny_model(), optimised=True)
+    session = onnxruntime_session.Session(tiny_model(), optimised=True)
     before = session._number
     with pytest.raises(ThirdPartyError):
         session.run({name: array[:, :1] for name, array in FEED.items()})
@@ -159,14 +160,14 @@ def test_onnx_s_evaluator_takes_the_place_of_onnx_runtime_where_that_refuses_a_m
     np.testing.assert_allclose(output[:, 0, 0], first, 1e-5, 1e-6)
     assert reference.allowance(feed) is None
     assert reference.edges(feed) == []
-    monkeypatch.setattr(reference_runs, "EVALUATED_MULTIPLICATIONS", -1)
+    monkeypatch.setattr(reference_runs, "EVALUATED_S", -1.0)
     with pytest.raises(ModelError, match="ONNX Runtime does not run the model"):
         reference_outputs(model, feed)
 
 
 def test_a_loop_that_never_ends_is_ended(monkeypatch):
     """No second way, and no other reference, tries it again."""
-    monkeypatch.setattr(reference_runs, "LOOPS_S", 0.3)
+    monkeypatch.setattr(onnxruntime_session, "LOOPS_S", 0.3)
     monkeypatch.setattr(reference_runs, "_evaluator", lambda _: pytest.fail("the evaluator was asked"))
     endless = parser.parse_model(
         """

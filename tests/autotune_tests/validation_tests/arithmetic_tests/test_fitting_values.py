@@ -1,0 +1,88 @@
+"""Inputs that are sizes or indices get values that make a call of the model."""
+
+import logging
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from autotune.validation.arithmetic.fitting_values import assumed_values, fitting_feed, is_filled
+from autotune.validation.reference_runs import Reference
+from schedules.vocabulary.errors import ModelError
+
+GRAPHS = {
+    "a shape": ("(float[4,6] x, int64[2] n) => (float[A,B] z) { y = Reshape(x, n) z = MatMul(y, y2) }", (6, 5)),
+    "a part of a shape": (
+        """(float[2,3,8] x, int64[1] n) => (float[A,B,C,D] z) <int64[2] a = {2,3}, int64[1] m = {-1}>
+        { s = Concat<axis=0>(a, n, m) z = Reshape(x, s) }""",
+        None,
+    ),
+    "fewer axes": ("(float[2,3,4] x, int64[2] n) => (float[A,B] z) { z = Reshape(x, n) }", None),
+    "ends": ("(float[8,6] x, int64[1] n) => (float[A,B] z) <int64[1] a = {0}> { z = Slice(x, a, n, a) }", None),
+    "a target": ("(float[3,6] x, int64[2] n) => (float[A,B] z) { z = Expand(x, n) }", None),
+    "a limit": ("(int64 n) => (int64[L] z) <int64 a = {0}, int64 d = {1}> { z = Range(a, n, d) }", None),
+    "a count": ("(float[3,7] x, int64[1] n) => (float[A,B] z, int64[A,B] i) { z, i = TopK(x, n) }", None),
+    "an index": ("(float[1,6] x, int64[3] n) => (float[A,B] z) { z = Gather(x, n) }", None),
+    "pads": ('(float[1,4] x, int64[4] n) => (float[A,B] z) { z = Pad<mode = "reflect">(x, n) }', None),
+    "repeats": ("(float[3,4] x, int64[2] n) => (float[A,B] z) { z = Tile(x, n) }", None),
+    "narrow repeats": ("(float[3,4] x, int32[2] n) => (float[A,B] z) { m = Cast<to = 7>(n) z = Tile(x, m) }", None),
+    "scales": ("(float[1,2,4,4] x, float[4] n) => (float[A,B,C,D] z) { z = Resize(x, , n) }", None),
+    "lengths": ("(float[6,4] x, int64[2] n) => (float[A,B] z, float[C,D] w) { z, w = Split(x, n) }", None),
+    "axes": ("(float[3,1,4] x, int64[1] n) => (float[A,B] z) { z = Squeeze(x, n) }", None),
+    "classes": ("(int64[4] x, int64 n) => (float[A,B] z) <float[2] v = {0,1}> { z = OneHot(x, n, v) }", None),
+}
+
+
+def model_of(text, product=None):
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+    if product is not None:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(product, np.float32), "y2"))
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def drawn(model):
+    """Ones, and sizes of which no model of ``GRAPHS`` makes a tensor with elements."""
+    feed = {}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        shape = [dim.dim_value for dim in tensor.shape.dim]
+        number = -99 if value.name == "n" else 1
+        feed[value.name] = np.full(shape, number, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return feed
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_values_are_found_that_the_reference_runs(name, caplog):
+    model = model_of(*GRAPHS[name])
+    feed, reference = drawn(model), Reference(model)
+    with caplog.at_level(logging.WARNING):
+        fitting = reference.fitting(feed)
+    assert is_filled(reference.outputs(fitting)[1])
+    assert not np.array_equal(fitting["n"], feed["n"])
+    (said,) = (record.message for record in caplog.records)
+    assert said == assumed_values(feed, fitting)
+    assert "'n' = " in said
+    assert reference.fitting(feed).keys() == feed.keys()
+    assert len(caplog.records) == 1
+
+
+def test_random_values_stay_where_they_make_a_call(caplog):
+    model = model_of("(float[3,6] x, int64[2] n) => (float[A,B] z) { z = Gather(x, n) }")
+    feed = {**drawn(model), "n": np.array([1, 0])}
+    assert Reference(model).fitting(feed) == feed
+    assert not caplog.records
+
+
+def test_what_no_value_helps_is_refused_as_before():
+    model = model_of("(float[3,6] x, int64[2] n) => (float[A,B] z) { y = Reshape(x, n) z = MatMul(y, y2) }", (5, 5))
+    with pytest.raises(ModelError, match="does not run the model"):
+        Reference(model).fitting(drawn(model))
+
+
+def test_an_empty_result_is_taken_only_where_nothing_else_runs():
+    model = model_of("(int64 n) => (int64[L] z) <int64 a = {0}, int64 d = {1}> { z = Range(a, n, d) }")
+    feed = {"n": np.array(-1)}
+    assert fitting_feed(model, feed, lambda feed: [np.arange(feed["n"])])["n"] == 4
+    assert fitting_feed(model, feed, lambda feed: [np.arange(0)])["n"] == 4
+    assert fitting_feed(model, feed, lambda _: None) is None

@@ -187,8 +187,6 @@ def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> Fallb
     try:
         if isinstance(error, ModelError):
             partitions = FallbackPartitions(job)
-            if not partitions.tunes:
-                open_onnxruntime(job.model, 1, from_bytes=False)  # refuses now what it would refuse later
         else:
             assert job.target is not None
             partitions = without_wrong_nodes(job, measurers.of(job.target, options))
@@ -196,6 +194,12 @@ def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> Fallb
         if str(other) == str(error):
             raise error from None
         raise type(error)(f"{error}; nor can the rest be tuned: {other}") from other
+    if not partitions.tunes:
+        try:
+            open_onnxruntime(job.model, 1, from_bytes=False)  # refuses now what it would refuse later
+        except AutotuneError as refusal:
+            logger.debug("%s", refusal)
+            raise type(error)(f"{error}; ONNX Runtime refuses the model too") from refusal
     if not partitions.operators:
         raise error
     return partitions

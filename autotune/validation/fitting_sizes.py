@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import ValueInfoProto
@@ -16,9 +19,10 @@ from autotune.importer.model_files.inline_weights import model_without_weights
 from autotune.importer.onnx_model.graph_walk import walk_nodes, walk_tensors
 from autotune.importer.onnx_model.guessed_shapes import BATCH, guessed_shapes
 from autotune.importer.onnx_model.input_shapes import assumed_text
-from autotune.importer.onnx_model.shapes import is_fixed, is_known, shape_text, true_inputs
-from autotune.interface import TensorSpec
+from autotune.importer.onnx_model.shapes import infer_shapes, is_fixed, is_known, shape_text, true_inputs
 from autotune.runtime.segmented_executor import open_onnxruntime
+from autotune.validation.arithmetic.fitting_values import fitting_feed
+from autotune.validation.reference_runs import Arrays
 from autotune.validation.verify import random_inputs
 from schedules.vocabulary.errors import AutotuneError, ModelError
 
@@ -65,10 +69,7 @@ def fitting_inputs(path: Path, others: bool = False) -> tuple[Shapes, str] | Non
             break
         if others and not number:
             continue
-        try:
-            with third_party():
-                session.run(None, random_inputs(_specs(model, shapes), 0))
-        except ThirdPartyError:
+        if not _runs(session, model, shapes, tries_values=not number):
             continue
         return (shapes, assumed_text(path.name, left, [shapes])) if number else None
     if others:
@@ -78,6 +79,31 @@ def fitting_inputs(path: Path, others: bool = False) -> tuple[Shapes, str] | Non
         f"{path.name}: ONNX Runtime runs it with none of the sizes that were tried for its open inputs ({described}); "
         "give sizes that fit with --input NAME:SHAPE"
     )
+
+
+def _runs(session: Any, model: onnx.ModelProto, shapes: Shapes, tries_values: bool) -> bool:
+    """Whether ONNX Runtime runs the model at ``shapes``.
+
+    Args:
+        tries_values: also with values of ``fitting_feed``, where it refuses random ones.
+    """
+    bound = _bound(model, shapes)
+    feed = random_inputs(inputs_of(bound), 0)
+    if _outputs(session, feed) is not None:
+        return True
+    if not tries_values:
+        return False
+    with suppress(ModelError):  # the sizes may not fit
+        infer_shapes(bound, bound.graph.name, strict=False)
+    return fitting_feed(bound, feed, partial(_outputs, session)) is not None
+
+
+def _outputs(session: Any, feed: Arrays) -> list[Any] | None:
+    try:
+        with third_party():
+            return list(session.run(None, feed))
+    except ThirdPartyError:
+        return None
 
 
 def _candidates(model: onnx.ModelProto, values: Sequence[ValueInfoProto], assumed: Shapes) -> Iterator[Shapes]:
@@ -105,11 +131,11 @@ def _hints(model: onnx.ModelProto) -> list[int]:
     return [size for size in dict.fromkeys(named) if 8 <= size <= max(SIZES)][:MOST_HINTS]
 
 
-def _specs(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> tuple[TensorSpec, ...]:
-    """The inputs with these shapes."""
-    fixed = onnx.ModelProto()
-    fixed.graph.input.extend(true_inputs(model.graph))
-    for value in fixed.graph.input:
+def _bound(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    """A copy of ``model`` whose inputs have these shapes."""
+    bound = onnx.ModelProto()
+    bound.CopyFrom(model)
+    for value in true_inputs(bound.graph):
         for dim, size in zip(value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False):
             dim.dim_value = size
-    return inputs_of(fixed)
+    return bound

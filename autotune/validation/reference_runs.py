@@ -20,6 +20,7 @@ import onnx
 from numpy.typing import NDArray
 
 from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.conversion.flat_model import without_functions
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.light_model import LightModel
 from autotune.importer.onnx_model.tensors import whole
@@ -209,7 +210,7 @@ class Reference:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = _sorted(whole(model))
+        self._model = _sorted(_flat(whole(model)))
         self._feed: Arrays | None = None
         self._outputs: tuple[str, list[NDArray[Any]]] = ("", [])
         self._allowance: tuple[str, Allowance] | None = None
@@ -335,6 +336,14 @@ def _edges(run: RunReference, feed: Arrays) -> Iterator[Edge]:
     for words, changed in edge_feeds(feed):
         with suppress(ModelError):
             yield Edge(words, changed, run(changed))
+
+
+def _flat(model: onnx.ModelProto) -> onnx.ModelProto:
+    """``model`` without functions, whose values have no types, where ONNX's inliner can expand them."""
+    try:
+        return without_functions(model)
+    except ModelError:
+        return model
 
 
 def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import onnx
 import onnx.inliner
-from onnx import ModelProto
+import onnx.shape_inference
+from onnx import ModelProto, helper
 
 from autotune.importer.onnx_model.graph_edits import tidy
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
-from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
 from schedules.vocabulary.errors import ModelError, first_line
@@ -40,14 +41,93 @@ def inline_functions(model: ModelProto) -> ModelProto:
     Raises:
         ModelError: if ONNX's inliner cannot.
     """
+    name = model.graph.name or "model"
     try:
         if model.functions:
             _spell_function_defaults(model)
+            _agree_on_opsets(model)
+            model = _convertible(model, name) if has_other_opsets(model) else model
             model = onnx.inliner.inline_local_functions(model, convert_version=True)
     except (RuntimeError, ValueError) as error:
-        name = model.graph.name or "model"
         raise ModelError(f"{name}: its functions cannot be expanded: {first_line(error)}; export it without") from error
     return model
+
+
+def without_functions(model: ModelProto) -> ModelProto:
+    """``model`` with its functions expanded and every shape inferred that can be; itself if it has none.
+
+    Raises:
+        ModelError: if a function cannot be expanded, or shapes do not fit.
+    """
+    if not model.functions:
+        return model
+    flat = with_weights(inline_functions(skeleton(model)), model)
+    infer_shapes(flat, flat.graph.name or "model")
+    return flat
+
+
+def has_other_opsets(model: ModelProto) -> bool:
+    """Whether a function reads an operator by another definition than the opsets of ``model`` have of it.
+
+    ONNX's checker refuses such functions, and ONNX Runtime and ONNX's evaluator read them by the model's opset.
+    """
+    return any(_is_of_other_opset(function, model) for function in model.functions)
+
+
+def _is_of_other_opset(function: onnx.FunctionProto, model: ModelProto) -> bool:
+    theirs, own = _opset(function), _opset(model)
+    nodes = list(walk_nodes(function.node))
+    kinds = {node.op_type for node in nodes if node.domain in STANDARD_DOMAINS}
+    domains = {node.domain for node in nodes if node.domain not in STANDARD_DOMAINS}
+    lacks = bool(domains - {opset.domain for opset in model.opset_import})
+    return lacks or any(_definition(kind, theirs) != _definition(kind, own) for kind in kinds)
+
+
+def _agree_on_opsets(model: ModelProto) -> None:
+    """Give functions, in place, the opset of ``model`` where that means the same: the inliner converts the others."""
+    own = _opset(model)
+    for function in model.functions:
+        if not _is_of_other_opset(function, model):
+            for opset in function.opset_import:
+                opset.version = own if opset.domain in STANDARD_DOMAINS else opset.version
+
+
+def _opset(holder: ModelProto | onnx.FunctionProto) -> int:
+    """The version of the standard operators."""
+    return max((each.version for each in holder.opset_import if each.domain in STANDARD_DOMAINS), default=1)
+
+
+def _definition(kind: str, opset: int) -> int:
+    """The opset since which the operator ``kind`` is as in ``opset``; 0 where that lacks it."""
+    try:
+        return int(onnx.defs.get_schema(kind, opset, "").since_version)
+    except onnx.defs.SchemaError:
+        return 0
+
+
+def _convertible(model: ModelProto, name: str) -> ModelProto:
+    """A copy of ``model`` with what the inliner needs to convert functions of other opsets: types, and their domains.
+
+    Raises:
+        ModelError: if a function is of a newer opset, to which nothing converts the model.
+    """
+    own = _opset(model)
+    others = [function for function in model.functions if _is_of_other_opset(function, model)]
+    newer = [function for function in others if _opset(function) > own]
+    if newer:
+        raise ModelError(
+            f"{name}: function {newer[0].name!r} is of opset {_opset(newer[0])} and the model of {own}; "
+            "export both for one opset"
+        )
+    typed = onnx.shape_inference.infer_shapes(model)
+    typed.graph.value_info.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in typed.graph.initializer
+    )
+    imported = {opset.domain: opset for function in model.functions for opset in function.opset_import}
+    missing = imported.keys() - {opset.domain for opset in typed.opset_import}
+    typed.opset_import.extend(imported[domain] for domain in sorted(missing))
+    return typed
 
 
 def _spell_function_defaults(model: ModelProto) -> None:

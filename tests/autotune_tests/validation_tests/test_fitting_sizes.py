@@ -35,6 +35,13 @@ def test_assumed_sizes_that_run_are_not_at_fault(tmp_path):
     assert fitting_inputs(path, others=True) is None
 
 
+def test_values_that_do_not_fit_are_not_taken_for_sizes(tmp_path):
+    """The shape is an input of an open batch: the assumed sizes run with it."""
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"], "rows")]
+    model = model_of(nodes, [value("x", ("batch", 6)), value("shape", (2,), TensorProto.INT64)], ["y"], {})
+    assert fitting_inputs(written(model, tmp_path)) is None
+
+
 def test_a_model_that_runs_with_no_size_names_the_option(tmp_path):
     with pytest.raises(ModelError, match=r"'x' is batch x N.*--input NAME:SHAPE"):
         fitting_inputs(written(framed(44), tmp_path))

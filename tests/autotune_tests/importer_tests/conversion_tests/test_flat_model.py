@@ -1,10 +1,15 @@
-"""Models that are cut: operators that become ones of our own stay what they are until their part is imported."""
+"""Models that are cut keep operators that become ours; functions of other opsets become part of their model."""
 
+import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
+from autotune.importer.conversion.flat_model import flatten
 from autotune.importer.guarded_import import cut_model
+from autotune.importer.load import load_model
+from autotune.validation.reference_runs import Reference, reference_outputs
 from schedules.target import Target
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.contrib_tests.classical_tests.test_tree_ensembles import CASES as TREES
 from tests.autotune_tests.importer_tests.contrib_cases import MICROSOFT
 from tests.autotune_tests.importer_tests.onnx_cases import written
@@ -34,3 +39,51 @@ def test_it_is_imported_beside_what_nothing_imports(kind, tmp_path):
     _, segments = cut_model(written(model, tmp_path), {}, Target.cpu("znver3", 1))
     of_kind = {node.op_type: segment.is_fallback for segment in segments for node in segment.model.graph.node}
     assert of_kind == {kind: False, UNDECIDED: True}
+
+
+OLDER = {
+    "one axis is softened": ('"" : 11', "u = Softmax(x)", lambda x: softmax(x.reshape(2, 12)).reshape(x.shape)),
+    "axes as attributes": ('"" : 11', "u = ReduceSum<axes = [1], keepdims = 1>(x)", lambda x: x.sum(1, keepdims=True)),
+    "limits as attributes": ('"" : 9', "u = Clip<min = -0.5, max = 0.5>(x)", lambda x: x.clip(-0.5, 0.5)),
+    "a domain that the model lacks": (
+        '"" : 17, "com.microsoft" : 1',
+        "u = com.microsoft.QuickGelu<alpha = 1.0>(x)",
+        lambda x: x / (1 + np.exp(-x)),
+    ),
+    "the same at another opset": ('"" : 15', "u = local.inner(x)", np.negative),
+}
+"""What is special of a function → its opsets, its body, and what it computes."""
+
+INNER = '<domain: "local", opset_import: ["" : 16]> inner (x) => (u) { u = Neg(x) }'
+
+
+def softmax(x):
+    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+
+def calling(opsets, body, model_opset=17):
+    return parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {model_opset}, "local" : 1]>
+        g (float[2,3,4] x) => (float[2,N,4] y) {{ e = Exp(x) z = local.outer(e) y = Identity(z) }}
+        {INNER} <domain: "local", opset_import: [{opsets}, "local" : 1]> outer (x) => (u) {{ {body} }}"""
+    )
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_functions_of_older_opsets_mean_what_these_say(name, tmp_path):
+    opsets, body, expected = OLDER[name]
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    model = load_model(written(calling(opsets, body), tmp_path))
+    for reference in (reference_outputs, lambda model, feed: Reference(model).outputs(feed)):
+        _, (made,) = reference(model, {"x": x})
+        np.testing.assert_allclose(made, expected(np.exp(x)), 1e-5, 1e-6)
+    flat = flatten(model)
+    assert not flat.functions
+    _, (made,) = reference_outputs(flat, {"x": x})
+    np.testing.assert_allclose(made, expected(np.exp(x)), 1e-5, 1e-6)
+
+
+def test_a_function_of_a_newer_opset_is_refused_in_words(tmp_path):
+    model = calling('"" : 18', "k = Constant<value_ints = [1]>() u = ReduceMax(x, k)", model_opset=13)
+    with pytest.raises(ModelError, match="function 'outer' is of opset 18 and the model of 13; export both for one"):
+        load_model(written(model, tmp_path))

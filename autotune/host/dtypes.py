@@ -11,20 +11,28 @@ import ml_dtypes  # noqa: F401  # by importing it, np.dtype("bfloat16") and its 
 import numpy as np
 from numpy.typing import NDArray
 
+USER_DEFINED = 2
+"""NumPy's ``isbuiltin`` of types of other packages."""
+
 
 def numpy_type(name: str) -> np.dtype[Any]:
     """The type that users see, by name."""
     return np.dtype(name)
 
 
+def is_extension(dtype: np.dtype[Any]) -> bool:
+    """Whether ``dtype`` is none of NumPy's own; a dtype of an unpickled array is no built-in object either."""
+    return dtype.isbuiltin == USER_DEFINED
+
+
 def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which arrays of ``dtype`` are handed to kernels."""
-    return np.dtype(f"uint{8 * dtype.itemsize}") if dtype.isbuiltin != 1 else dtype
+    return np.dtype(f"uint{8 * dtype.itemsize}") if is_extension(dtype) else dtype
 
 
 def as_words(array: NDArray[Any]) -> NDArray[Any]:
     """``array`` as kernels take it; the same memory."""
-    return array.view(word(array.dtype)) if array.dtype.isbuiltin != 1 else array
+    return array.view(word(array.dtype)) if is_extension(array.dtype) else array
 
 
 def rounded(array: NDArray[Any], dtype: str) -> NDArray[Any]:
@@ -38,7 +46,7 @@ def rounded(array: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 def is_short_float(dtype: np.dtype[Any]) -> bool:
     """Return whether ``dtype`` is one of the floating point extension types."""
-    return dtype.isbuiltin != 1 and "float" in dtype.name
+    return is_extension(dtype) and "float" in dtype.name
 
 
 def is_end(array: NDArray[Any]) -> bool:

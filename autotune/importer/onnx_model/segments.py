@@ -134,7 +134,7 @@ def _failing(nodes: Sequence[NodeProto], cutter: Cutter, attempt: Attempt) -> li
             attempt(cutter.part(nodes))
         return []
     except (AutotuneError, ThirdPartyError):
-        if len(nodes) == 1:
+        if len(nodes) < 2:
             return list(nodes)
     middle = len(nodes) // 2
     failing = _failing(nodes[:middle], cutter, attempt) + _failing(nodes[middle:], cutter, attempt)

@@ -1,5 +1,7 @@
 """Short types are handed to kernels as words of the same size."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -18,8 +20,10 @@ from autotune.host.dtypes import as_words, is_short_float, numpy_type, word
 )
 def test_types_and_their_words(name, words, short):
     dtype = numpy_type(name)
-    assert word(dtype) == np.dtype(words)
-    assert is_short_float(dtype) == short
+    unpickled = pickle.loads(pickle.dumps(np.zeros(1, dtype))).dtype  # no built-in object, though it equals one
+    for each in (dtype, unpickled):
+        assert word(each) == np.dtype(words)
+        assert is_short_float(each) == short
 
 
 def test_words_are_the_same_memory():

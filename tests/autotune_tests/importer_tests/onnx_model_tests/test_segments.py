@@ -104,3 +104,11 @@ def test_a_model_of_which_nothing_can_be_imported_is_one_fallback_partition():
         model_of([helper.make_node(BAD, ["x"], ["a"]), helper.make_node(BAD, ["a"], ["y"])], ["y"]), attempt
     )
     assert [(s.is_fallback, s.operators, len(s.model.graph.node)) for s in segments] == [(True, (BAD,), 2)]
+
+
+def test_a_model_without_nodes_that_fails_has_no_segments():
+    def refuse(_):
+        raise ModelError("no")
+
+    model = model_of([], ["x"])
+    assert split(model, refuse) == []

@@ -14,7 +14,7 @@ from onnx.checker import ValidationError
 from autotune.contributions import operator_advice
 from autotune.frame.noise import noise_of
 from autotune.importer.conversion.dead_branches import drop_dead_branches
-from autotune.importer.conversion.flat_model import has_other_opsets, without_functions
+from autotune.importer.conversion.flat_model import agree_on_opsets, without_functions
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.model_files.inline_weights import parts_without_weights
@@ -68,7 +68,7 @@ def load_model(
     shapes = {own: shape for own, shape in (inputs or {}).items() if noise_of(own) is None}
     bind_inputs(model, take_apart(model, shapes, name), path)
     _check_operators(model, name, foreign)
-    if has_other_opsets(model):
+    if not agree_on_opsets(model):
         model = without_functions(model)
     name_nodes(model.graph.node)
     _check_onnx(model, name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
 import onnx
+import onnx.checker
 import onnx.inliner
 import onnx.shape_inference
 from onnx import ModelProto, helper
@@ -13,6 +16,8 @@ from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, 
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
 from schedules.vocabulary.errors import ModelError, first_line
+
+logger = logging.getLogger(__name__)
 
 
 def flatten(model: ModelProto) -> ModelProto:
@@ -45,8 +50,7 @@ def inline_functions(model: ModelProto) -> ModelProto:
     try:
         if model.functions:
             _spell_function_defaults(model)
-            _agree_on_opsets(model)
-            model = _convertible(model, name) if has_other_opsets(model) else model
+            model = model if agree_on_opsets(model) else _convertible(model, name)
             model = onnx.inliner.inline_local_functions(model, convert_version=True)
     except (RuntimeError, ValueError) as error:
         raise ModelError(f"{name}: its functions cannot be expanded: {first_line(error)}; export it without") from error
@@ -66,30 +70,43 @@ def without_functions(model: ModelProto) -> ModelProto:
     return flat
 
 
-def has_other_opsets(model: ModelProto) -> bool:
-    """Whether a function reads an operator by another definition than the opsets of ``model`` have of it.
+def agree_on_opsets(model: ModelProto) -> bool:
+    """Give functions, in place, the opset of ``model`` where their nodes are valid by it.
 
-    ONNX's checker refuses such functions, and ONNX Runtime and ONNX's evaluator read them by the model's opset.
+    ONNX's checker refuses functions that read an operator by another definition. ONNX Runtime reads all functions by
+    the model's opset; what it refuses has the meaning of its own opset, to which ``inline_functions`` holds.
+
+    Returns:
+        Whether every function is of the model's opset now, and the model imports all domains that they use.
     """
-    return any(_is_of_other_opset(function, model) for function in model.functions)
-
-
-def _is_of_other_opset(function: onnx.FunctionProto, model: ModelProto) -> bool:
-    theirs, own = _opset(function), _opset(model)
-    nodes = list(walk_nodes(function.node))
-    kinds = {node.op_type for node in nodes if node.domain in STANDARD_DOMAINS}
-    domains = {node.domain for node in nodes if node.domain not in STANDARD_DOMAINS}
-    lacks = bool(domains - {opset.domain for opset in model.opset_import})
-    return lacks or any(_definition(kind, theirs) != _definition(kind, own) for kind in kinds)
-
-
-def _agree_on_opsets(model: ModelProto) -> None:
-    """Give functions, in place, the opset of ``model`` where that means the same: the inliner converts the others."""
     own = _opset(model)
+    domains = {*STANDARD_DOMAINS, *(opset.domain for opset in model.opset_import)}
+    agrees = True
     for function in model.functions:
-        if not _is_of_other_opset(function, model):
-            for opset in function.opset_import:
-                opset.version = own if opset.domain in STANDARD_DOMAINS else opset.version
+        theirs, nodes = _opset(function), list(walk_nodes(function.node))
+        agrees = agrees and all(node.domain in domains for node in nodes)
+        if theirs == own:
+            continue
+        if not all(_is_valid(node, own) for node in nodes if node.domain in STANDARD_DOMAINS):
+            agrees = False
+            continue
+        if any(_definition(node, theirs) != _definition(node, own) for node in nodes):
+            text = "function %r of opset %d is read by the model's opset %d, as in ONNX Runtime"
+            logger.warning(text, function.name, theirs, own)
+        for opset in function.opset_import:
+            opset.version = own if opset.domain in STANDARD_DOMAINS else opset.version
+    return agrees
+
+
+def _is_valid(node: onnx.NodeProto, opset: int) -> bool:
+    context = onnx.checker.DEFAULT_CONTEXT
+    own = type(context)()
+    own.ir_version, own.opset_imports = context.ir_version, {"": opset}
+    try:
+        onnx.checker.check_node(node, own)
+    except onnx.checker.ValidationError:
+        return False
+    return True
 
 
 def _opset(holder: ModelProto | onnx.FunctionProto) -> int:
@@ -97,10 +114,10 @@ def _opset(holder: ModelProto | onnx.FunctionProto) -> int:
     return max((each.version for each in holder.opset_import if each.domain in STANDARD_DOMAINS), default=1)
 
 
-def _definition(kind: str, opset: int) -> int:
-    """The opset since which the operator ``kind`` is as in ``opset``; 0 where that lacks it."""
+def _definition(node: onnx.NodeProto, opset: int) -> int:
+    """The opset since which the operator of ``node`` is as in ``opset``; 0 where that lacks it."""
     try:
-        return int(onnx.defs.get_schema(kind, opset, "").since_version)
+        return int(onnx.defs.get_schema(node.op_type, opset, "").since_version)
     except onnx.defs.SchemaError:
         return 0
 
@@ -112,8 +129,7 @@ def _convertible(model: ModelProto, name: str) -> ModelProto:
         ModelError: if a function is of a newer opset, to which nothing converts the model.
     """
     own = _opset(model)
-    others = [function for function in model.functions if _is_of_other_opset(function, model)]
-    newer = [function for function in others if _opset(function) > own]
+    newer = [function for function in model.functions if _opset(function) > own]
     if newer:
         raise ModelError(
             f"{name}: function {newer[0].name!r} is of opset {_opset(newer[0])} and the model of {own}; "

@@ -13,7 +13,7 @@ from autotune.events import ReferenceTimed
 from autotune.importer.onnx_model.tensors import whole
 from autotune.interface import TensorSpec
 from autotune.validation.bench import time_alone
-from autotune.validation.verify import random_inputs
+from autotune.validation.verify import runnable_inputs
 from schedules.vocabulary.errors import MeasureError
 
 ENGINE = "onnxruntime"
@@ -34,7 +34,7 @@ def reference_latency(
     if importlib.util.find_spec(ENGINE) is None:
         return None
     try:
-        times = time_alone(ENGINE, whole(model), random_inputs(inputs, seed), threads)
+        times = time_alone(ENGINE, whole(model), runnable_inputs(model, inputs, seed), threads)
     except MeasureError as error:
         logger.warning("%s was not timed: %s", ENGINE, error)
         return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from autotune.artifact.manifest import CACHES
@@ -21,6 +23,9 @@ from autotune.validation.arithmetic.edge_inputs import lost
 from autotune.validation.arithmetic.row_order import rows_in_order
 from autotune.validation.reference_runs import Arrays, Reference
 from autotune.validation.verdict import Verdict
+from schedules.vocabulary.errors import ModelError
+
+logger = logging.getLogger(__name__)
 
 DECODER_INPUTS: dict[str, Callable[[Sequence[int]], NDArray[Any]]] = {
     "attention_mask": np.ones,
@@ -61,6 +66,22 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int) -> Arrays:
         else:
             feed[spec.name] = _with_ones(rng.integers(0, 2, spec.shape).astype(dtype))
     return feed
+
+
+def runnable_inputs(model: onnx.ModelProto, specs: Sequence[TensorSpec], seed: int) -> Arrays:
+    """``random_inputs``, with values that the reference runs in inputs that are sizes or indices.
+
+    Args:
+        model: its shapes fixed.
+    """
+    feed = random_inputs(specs, seed)
+    if not any(array.dtype in (np.int32, np.int64) for array in feed.values()):
+        return feed
+    try:
+        return Reference(model).fitting(feed)
+    except ModelError as error:
+        logger.debug("%s", error)
+        return feed
 
 
 def _with_ones(array: NDArray[Any]) -> NDArray[Any]:

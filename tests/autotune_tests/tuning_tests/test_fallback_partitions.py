@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -267,3 +268,29 @@ def test_onnxruntime_runs_an_entire_model_of_which_nothing_can_be_imported(tmp_p
     assert main(["report", str(result.artifact), "--out", str(tmp_path / "r.html")]) == 2
     assert "ONNX Runtime runs the entire model" in capsys.readouterr().err
     assert autotune.tune(path, options).verified.passed  # an artifact without parts is in place
+
+
+SIZES = {
+    "a shape": (
+        "(float[4,6] x, int64[2] n) => (float[A,B] z) { e = Exp(x) y = Reshape(e, n) z = Tanh(y) }",
+        [[4, 6], [2, 12], [-1, 3]],
+    ),
+    "a number of samples": ("(float[1,16,1] x, int64 n) => (float[A,B,C] z) { z = DFT<axis = 1>(x, n) }", [16, 8, 20]),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_inputs_that_are_sizes_are_verified_with_values_that_fit_and_take_others(name, tmp_path, caplog):
+    text, values = SIZES[name]
+    path = tmp_path / "sizes.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}'), path)
+    options = Options(effort="instant", out=tmp_path / "out", log=tmp_path / "log.db")
+    result = autotune.tune(path, options)
+    assert result.verified.passed
+    assert sum("the model is verified and timed with 'n' = " in record.message for record in caplog.records) == 1
+    ours, theirs = autotune.InferenceSession(result.artifact), onnxruntime.InferenceSession(path)
+    shape = ours.get_inputs()[0].shape
+    for value in values:
+        feed = {"x": np.ones(shape, np.float32), "n": np.array(value)}
+        (made,), (expected,) = ours.run(None, feed), theirs.run(None, feed)
+        np.testing.assert_allclose(made, expected, 1e-5, 1e-5)

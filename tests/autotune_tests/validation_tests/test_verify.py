@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 from autotune.interface import TensorSpec
 from autotune.validation.allowance import ATOL, RTOL, Allowance
 from autotune.validation.reference_runs import Reference
-from autotune.validation.verify import _in_order, compare, compare_artifact, complaint, random_inputs
+from autotune.validation.verify import _in_order, compare, compare_artifact, complaint, random_inputs, runnable_inputs
 from tests.autotune_tests.tiny import tiny_model
 
 X = np.array([1.0, -2.0, 0.0, 1e3], np.float32)
@@ -128,3 +129,21 @@ def test_rows_in_another_order_are_no_distance():
     allowed = _in_order(Allowance([boxes, scores], (theirs, swapped)), theirs, [[0, 1]])
     assert allowed.accepts(0, theirs[0])
     assert not allowed.accepts(0, theirs[0] + np.float32(40))
+
+
+def test_benchmarks_feed_sizes_that_the_reference_runs():
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4,6] x, int64[2] n) => (float[A,B] y) { y = Reshape(x, n) }'
+    )
+    model = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))
+    specs = [TensorSpec("x", (4, 6), "float32"), TensorSpec("n", (2,), "int64")]
+    feed = runnable_inputs(model, specs, 0)
+    assert feed["n"].tolist() == [4, 6]
+    np.testing.assert_array_equal(feed["x"], random_inputs(specs, 0)["x"])
+
+
+def test_benchmarks_keep_random_inputs_of_what_no_reference_runs():
+    text = '<ir_version: 8, opset_import: ["" : 17, "a" : 1]> g (int64[2] n) => (float[A,B] y) { y = a.Unknown(n) }'
+    specs = [TensorSpec("n", (2,), "int64")]
+    feed = runnable_inputs(onnx.parser.parse_model(text), specs, 0)
+    np.testing.assert_array_equal(feed["n"], random_inputs(specs, 0)["n"])

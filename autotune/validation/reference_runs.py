@@ -29,7 +29,12 @@ from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
 from autotune.validation.arithmetic.edge_inputs import edge_feeds
 from autotune.validation.arithmetic.evaluator_cost import evaluation_s
-from autotune.validation.arithmetic.fitting_values import assumed_values, fitting_feed, is_filled
+from autotune.validation.arithmetic.fitting_values import (
+    assumed_values,
+    fitting_feed,
+    is_filled,
+    positive,
+)
 from autotune.validation.arithmetic.onnxruntime_session import Model, Session, UnendedError
 from autotune.validation.short_operands import ShortOperands
 from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, unrounded, widen
@@ -226,32 +231,46 @@ class Reference:
             self._feed, self._allowance, self._edges = feed, None, list(_edges(answer.run, feed)) if quick else []
         return self._outputs
 
-    def fitting(self, feed: Arrays) -> Arrays:
+    def fitting(self, feed: Arrays, level: int = logging.WARNING) -> Arrays:
         """``feed``, with other values of inputs that may be sizes or indices where the reference refuses random ones.
 
-        Likewise where an output is empty, as of a length of 0.
+        Likewise where an output is empty, as of a length of 0. Where a loop does not end, no number is below zero.
+
+        Args:
+            level: of the message that says so.
 
         Raises:
             ModelError: if it refuses every value that is tried.
         """
-        feed, refusal = {**feed, **self._fitting}, None
+        feed = {**feed, **self._fitting}
+        other = self._other_values(feed)
+        if other is None:
+            return feed
+        logger.log(level, "%s", assumed_values(feed, other))
+        self._fitting = {name: array for name, array in other.items() if array is not feed[name]}
+        return other
+
+    def _other_values(self, feed: Arrays) -> Arrays | None:
+        """What ``fitting`` returns in place of ``feed``; None for ``feed`` itself."""
+        refusal: ModelError | None = None
         try:
             if is_filled(self.outputs(feed)[1]) or not is_filled([*feed.values()]):
-                return feed
+                return None
         except UnendedError:
-            raise
+            if (other := positive(feed)) is None:
+                raise
+            self.outputs(other)
+            return other
         except ModelError as error:
             refusal = error
         for reference in _references() if refusal is not None else _references()[:1]:
             with suppress(ModelError):
                 _, run = reference(self._model)
                 if (other := fitting_feed(self._model, feed, partial(_unrefused, run))) is not None:
-                    logger.warning("%s", assumed_values(feed, other))
-                    self._fitting = {name: array for name, array in other.items() if array is not feed[name]}
                     return other
         if refusal is not None:
             raise refusal
-        return feed
+        return None
 
     def edges(self, feed: Arrays) -> list[Edge]:
         """Outputs on the edge inputs made of ``feed``; none where ONNX Runtime is missing, slow, or refuses them."""

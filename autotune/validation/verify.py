@@ -78,7 +78,7 @@ def runnable_inputs(model: onnx.ModelProto, specs: Sequence[TensorSpec], seed: i
     if not any(array.dtype in (np.int32, np.int64) for array in feed.values()):
         return feed
     try:
-        return Reference(model).fitting(feed)
+        return Reference(model).fitting(feed, logging.DEBUG)
     except ModelError as error:
         logger.debug("%s", error)
         return feed

@@ -81,12 +81,18 @@ def is_filled(outputs: Outputs) -> bool:
     return all(output.size for output in outputs if isinstance(output, np.ndarray))
 
 
+def positive(feed: Feed) -> Feed | None:
+    """``feed`` without numbers below zero, such as a limit that no loop reaches; None if it has none."""
+    below = {name for name, array in feed.items() if array.dtype.kind == "f" and bool((array < 0).any())}
+    return {name: np.abs(array) if name in below else array for name, array in feed.items()} if below else None
+
+
 def assumed_values(feed: Feed, fitting: Feed) -> str:
     """The line that says which inputs of ``fitting`` have other values than in ``feed``."""
     changed = [name for name, array in fitting.items() if not np.array_equal(array, feed[name])]
     shown = (np.array2string(fitting[name], separator=", ", threshold=MOST_NUMBERS) for name in changed)
     values = ", ".join(f"{name!r} = {' '.join(text.split())}" for name, text in zip(changed, shown, strict=True))
-    return f"random values make no valid call or an empty result; the model is verified and timed with {values}"
+    return f"random values make no call with a result; the model is verified and timed with {values}"
 
 
 def _feeds(model: onnx.ModelProto, feed: Feed) -> Iterator[Feed]:

@@ -215,4 +215,59 @@ FUNCTIONS = {
     ),
 }
 
-GRAPHS = {**CONTROL, **SIZES, **IMAGES, **FUNCTIONS}
+EXPORTED = {
+    "an image resized like another one": Graph(
+        """(float[1,5,7,3] x, float[1,9,8,2] like) => (float[1,H,W,3] y)
+        <int64[1] one = {1}, int64[1] three = {3}, int64[1] zero = {0}, int64[1] two = {2}> {
+        t = Transpose<perm=[0,3,1,2]>(x) s = Shape(like) hw = Slice(s, one, three, zero) st = Shape(t)
+        nc = Slice(st, zero, two, zero) sizes = Concat<axis=0>(nc, hw) r = Resize<mode="linear">(t, , , sizes)
+        y = Transpose<perm=[0,2,3,1]>(r) }""",
+    ),
+    "a dilation written as batches": Graph(
+        """(float[1,6,6,2] x) => (float[1,6,6,3] y)
+        <int64[8] p = {0,2,2,0,0,2,2,0}, int64[6] s1 = {1,5,2,5,2,2}, int64[4] s2 = {4,5,5,2},
+         int64[6] s3 = {2,2,1,3,3,3}, int64[4] s4 = {1,6,6,3}> {
+        a = Pad(x, p) b = Reshape(a, s1) c = Transpose<perm=[2,4,0,1,3,5]>(b) d = Reshape(c, s2)
+        e = Transpose<perm=[0,3,1,2]>(d) g = Conv(e, w) h = Transpose<perm=[0,2,3,1]>(g) i = Reshape(h, s3)
+        j = Transpose<perm=[2,3,0,4,1,5]>(i) y = Reshape(j, s4) }""",
+        weights={"w": (3, 2, 3, 3)},
+    ),
+    "masked sequences read backwards": Graph(
+        """(float[6,2,3] x, int32[2] lengths) => (float[6,1,2,4] y, float[1,2,4] h) { l = Cast<to=7>(lengths)
+        r = ReverseSequence<batch_axis=1, time_axis=0>(x, l)
+        y, h = GRU<hidden_size=4, linear_before_reset=1>(r, w, u, , lengths) }""",
+        ({"lengths": [6, 3]}, {"lengths": [1, 6]}),
+        {"w": (1, 12, 3), "u": (1, 12, 4)},
+    ),
+    "boxes of classes with their scores": Graph(
+        """(float[1,4,4] boxes, float[1,2,4] scores) => (float[K,6] y)
+        <int64 most = {3}, float iou = {0.5}, float low = {0.2}, int64[1] zero = {0}, int64[1] one = {1},
+         int64[1] two = {2}, int64[1] flat = {-1}> {
+        n = NonMaxSuppression(boxes, scores, most, iou, low) c = Gather<axis=1>(n, one) b = Gather<axis=1>(n, two)
+        cb = Concat<axis=1>(c, b) s = Squeeze(scores, zero) sc = GatherND(s, cb) bf = Reshape(b, flat)
+        bx = Gather<axis=1>(boxes, bf) by = Squeeze(bx, zero) cf = Cast<to=1>(c) su = Unsqueeze(sc, one)
+        y = Concat<axis=1>(cf, su, by) }""",
+        tuple(
+            {
+                "boxes": [[[0, 0, 1, 1], [0, 0, 0.9, 1], [2, 2, 3, 3], [a, a, 4, 4]]],
+                "scores": [[[0.9, 0.8, 0.7, 0.1]] * 2],
+            }
+            for a in (0.0, 3.0)
+        ),
+    ),
+    "axes counted from the end": Graph(
+        """(float[2,3,4] x, int64[2] i)
+        => (float[2,3,1,4] a, int64[2,4] b, float[2,2,4] c, float[2,3] d, float[4,3,4] e)
+        <int64[1] m2 = {-2}, int64[1] m1 = {-1}> { a = Unsqueeze(x, m2)
+        b = ArgMax<axis=-2, keepdims=0, select_last_index=1>(x) c = Gather<axis=-2>(x, i)
+        d = ReduceSum<keepdims=0>(x, m1) e = Concat<axis=-3>(x, x) }""",
+        ({"i": [-1, 0]},),
+    ),
+    "a sequence of length zero": Graph(
+        """(float[2,0] x, float[3,4] t, int64[0] i) => (float[2,0] y, float[0,4] g, float[0,4] u) {
+        y = Softmax<axis=0>(x) g = Gather(t, i) u = Exp(g) }""",
+        ({},),
+    ),
+}
+
+GRAPHS = {**CONTROL, **SIZES, **IMAGES, **FUNCTIONS, **EXPORTED}

@@ -21,7 +21,7 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def is_extension(dtype: np.dtype[Any]) -> bool:
-    """Whether ``dtype`` is none of NumPy's own; a dtype of an unpickled array is no built-in object either."""
+    """Return whether ``dtype`` is none of NumPy's own; a dtype of an unpickled array is no built-in object either."""
     return dtype.isbuiltin == USER_DEFINED
 
 

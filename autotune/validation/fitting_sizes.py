@@ -82,7 +82,7 @@ def fitting_inputs(path: Path, others: bool = False) -> tuple[Shapes, str] | Non
 
 
 def _runs(session: Any, model: onnx.ModelProto, shapes: Shapes, tries_values: bool) -> bool:
-    """Whether ONNX Runtime runs the model at ``shapes``.
+    """Return whether ONNX Runtime runs the model at ``shapes``.
 
     Args:
         tries_values: also with values of ``fitting_feed``, where it refuses random ones.

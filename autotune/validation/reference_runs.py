@@ -251,7 +251,7 @@ class Reference:
         return other
 
     def _other_values(self, feed: Arrays) -> Arrays | None:
-        """What ``fitting`` returns in place of ``feed``; None for ``feed`` itself."""
+        """Return the values that ``fitting`` returns instead of ``feed``; None to keep ``feed``."""
         refusal: ModelError | None = None
         try:
             if is_filled(self.outputs(feed)[1]) or not is_filled([*feed.values()]):

@@ -111,7 +111,7 @@ def _is_valid(node: onnx.NodeProto, opset: int) -> bool:
 
 def _opset(holder: ModelProto | onnx.FunctionProto) -> int:
     """The version of the standard operators."""
-    return max((each.version for each in holder.opset_import if each.domain in STANDARD_DOMAINS), default=1)
+    return max((opset.version for opset in holder.opset_import if opset.domain in STANDARD_DOMAINS), default=1)
 
 
 def _definition(node: onnx.NodeProto, opset: int) -> int:

@@ -77,7 +77,7 @@ def fitting_feed(model: onnx.ModelProto, feed: Feed, run: Callable[[Feed], Outpu
 
 
 def is_filled(outputs: Outputs) -> bool:
-    """Whether every tensor among ``outputs`` has elements, so that comparing them says something."""
+    """Return whether every tensor among ``outputs`` has elements, so that comparing them says something."""
     return all(output.size for output in outputs if isinstance(output, np.ndarray))
 
 
@@ -115,7 +115,7 @@ class _Walk:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._nodes = list(walk_nodes(model.graph.node))
         self._shapes = {name: tuple(size or 1 for size in sizes) for name, sizes in value_shapes(model).items()}
-        weights = (each for each in model.graph.initializer if math.prod(each.dims) <= MOST_NUMBERS)
+        weights = (tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= MOST_NUMBERS)
         self._constants = {weight.name: weight for weight in weights}
 
     def candidates(self, name: str, drawn: NDArray[Any]) -> list[NDArray[Any]]:
@@ -126,14 +126,14 @@ class _Walk:
         """
         readers = list(self._readers(name, 0, drawn.size))
         if drawn.dtype.kind == "f":
-            readers = [each for each in readers if each.node.op_type in ("Resize", "Upsample") and each.input]
-            lists = [_sizes(each, drawn.size) for each in readers if drawn.size <= MOST_NUMBERS]
+            readers = [reader for reader in readers if reader.node.op_type in ("Resize", "Upsample") and reader.input]
+            lists = [_sizes(reader, drawn.size) for reader in readers if drawn.size <= MOST_NUMBERS]
         elif drawn.dtype not in (np.int32, np.int64):
             return []
         elif drawn.size > MOST_NUMBERS:
             lists = [[[0] * drawn.size]]
         else:
-            lists = [_sizes(each, drawn.size) for each in readers]
+            lists = [_sizes(reader, drawn.size) for reader in readers]
             lists += [[[number] * drawn.size for number in (0, 1, 2, 4)], [[*range(drawn.size)]]]
             lists += [[list(shape)] for shape in dict.fromkeys(self._shapes.values()) if len(shape) == drawn.size]
             if not any(map(len, lists[: len(readers)])):
@@ -157,8 +157,8 @@ class _Walk:
 
     def _axes(self, node: onnx.NodeProto, count: int, rank: int) -> Sizes:
         """The axes that ``node`` works on, as far as they are constants; else the first ones."""
-        named = [each for each in node.attribute if each.name in ("axis", "axes")]
-        axes = [axis for each in named for axis in (each.ints or [each.i])]
+        named = [attribute for attribute in node.attribute if attribute.name in ("axis", "axes")]
+        axes = [axis for attribute in named for axis in (attribute.ints or [attribute.i])]
         place = {"Slice": 3, "Pad": 3, "DFT": 2}.get(node.op_type, len(node.input))
         if len(node.input) > place and (constant := self._constants.get(node.input[place])) is not None:
             axes = numpy_helper.to_array(constant).reshape(-1).tolist()

@@ -33,7 +33,6 @@ from autotune.validation.arithmetic.fitting_values import (
     assumed_values,
     fitting_feed,
     is_filled,
-    positive,
 )
 from autotune.validation.arithmetic.onnxruntime_session import Model, Session, UnendedError
 from autotune.validation.short_operands import ShortOperands
@@ -234,7 +233,7 @@ class Reference:
     def fitting(self, feed: Arrays, level: int = logging.WARNING) -> Arrays:
         """``feed``, with other values of inputs that may be sizes or indices where the reference refuses random ones.
 
-        Likewise where an output is empty, as of a length of 0. Where a loop does not end, no number is below zero.
+        Likewise where an output is empty, as of a length of 0.
 
         Args:
             level: of the message that says so.
@@ -257,10 +256,7 @@ class Reference:
             if is_filled(self.outputs(feed)[1]) or not is_filled([*feed.values()]):
                 return None
         except UnendedError:
-            if (other := positive(feed)) is None:
-                raise
-            self.outputs(other)
-            return other
+            raise
         except ModelError as error:
             refusal = error
         for reference in _references() if refusal is not None else _references()[:1]:

@@ -81,12 +81,6 @@ def is_filled(outputs: Outputs) -> bool:
     return all(output.size for output in outputs if isinstance(output, np.ndarray))
 
 
-def positive(feed: Feed) -> Feed | None:
-    """``feed`` without numbers below zero, such as a limit that no loop reaches; None if it has none."""
-    below = {name for name, array in feed.items() if array.dtype.kind == "f" and bool((array < 0).any())}
-    return {name: np.abs(array) if name in below else array for name, array in feed.items()} if below else None
-
-
 def assumed_values(feed: Feed, fitting: Feed) -> str:
     """The line that says which inputs of ``fitting`` have other values than in ``feed``."""
     changed = [name for name, array in fitting.items() if not np.array_equal(array, feed[name])]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +28,12 @@ from autotune.measure.measurer import MeasurementBackend
 from autotune.measure.output_check import Expected
 from autotune.options import Precision
 from autotune.runtime.session import InferenceSession
+from autotune.validation.arithmetic.edge_inputs import edge_feeds, lost
 from autotune.validation.reference_runs import Arrays, reference_outputs
 from autotune.validation.verify import compare, random_inputs
 from schedules.lower import BASELINE
 from schedules.target import Target
-from schedules.vocabulary.errors import UnsupportedError, VerificationError
+from schedules.vocabulary.errors import ModelError, UnsupportedError, VerificationError
 
 MOST_RUNS = 64
 """Runs of nodes that are built at most: six wrong operators of a model of a thousand nodes. What is not decided by then
@@ -68,7 +70,9 @@ class NumbersCheck(AbstractContextManager["NumbersCheck"]):
         self._path, self._target, self._measurer, self._precision = path, target, measurer, precision
         self._runs, self._end = 0, time.monotonic() + MOST_S
         self._folder = tempfile.TemporaryDirectory(prefix="tune-wrong-nodes-")
-        self._values = _values(model, seed)
+        feed = random_inputs(inputs_of(model), seed)
+        self._values = _values(model, feed)
+        self._edges = list(_edge_values(model, feed))
 
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
@@ -102,17 +106,28 @@ class NumbersCheck(AbstractContextManager["NumbersCheck"]):
             verdict = compare("the reference", [ours], [theirs])
             if not verdict.passed and (ours.shape != theirs.shape or Expected(theirs).mismatch(ours)):
                 raise VerificationError(f"{spec.name} differs: {verdict.difference}")
+        for values in self._edges:
+            feed = {spec.name: values[spec.name] for spec in program.inputs}
+            for spec, ours in zip(program.outputs, InferenceSession(out).run(None, feed), strict=True):
+                if lost(ours, values[spec.name]).any():
+                    raise VerificationError(f"{spec.name} has numbers where the reference gives NaN or infinity")
 
 
-def _values(model: ModelProto, seed: int) -> Arrays:
-    """Return the reference's values for random inputs: all of known shape that nodes make, and the inputs."""
+def _edge_values(model: ModelProto, feed: Arrays) -> Iterator[Arrays]:
+    """Yield the values for each of the edge inputs made of ``feed`` that the reference runs."""
+    for _, changed in edge_feeds(feed):
+        with suppress(ModelError):
+            yield _values(model, changed)
+
+
+def _values(model: ModelProto, feed: Arrays) -> Arrays:
+    """Return the reference's values for ``feed``: all of known shape that nodes make, and the inputs."""
     watched, scope = ModelProto(), Scope(model)
     watched.CopyFrom(model)
     declared = {value.name: value for value in model.graph.value_info}
     outputs = {value.name for value in model.graph.output}
     inner_names = [name for node in model.graph.node for name in node.output if name and name not in outputs]
     watched.graph.output.extend(declared[name] for name in inner_names if name in declared and name in scope.shapes)
-    feed = random_inputs(inputs_of(model), seed)
     _, values = reference_outputs(watched, feed)
     names = [value.name for value in watched.graph.output]
     return {**feed, **dict(zip(names, map(np.asarray, values), strict=True))}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -216,3 +217,18 @@ def test_a_tuned_kernel_that_gives_wrong_numbers_is_built_untuned(saved, monkeyp
     assert (result.fallback_partitions, kind_of(result.artifact)) == ((), KERNELS)
     assert read_artifact(result.artifact).plan.config(task) == BASELINE
     check(path, result)
+
+
+def test_a_node_that_loses_nan_alone_is_left_to_onnx_runtime(tmp_path):
+    """Its numbers are right on random inputs; windows at the border that hold nothing but NaN give a number."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,8,9,9] x) => (float[1,8,5,5] y, float[1,8,9,9] z)
+        { y = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(x) z = Exp(x) }"""
+    path = tmp_path / "border.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    result = autotune.tune(path, Options(effort="instant", out=tmp_path / "out", log=tmp_path / "log.db"))
+    assert result.verified.passed
+    assert any("MaxPool" in operators for operators in result.fallback_partitions)
+    x = np.full((1, 8, 9, 9), np.nan, np.float32)
+    expected = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    for made, theirs in zip(InferenceSession(result.artifact).run(None, {"x": x}), expected, strict=True):
+        np.testing.assert_array_equal(made, theirs)

@@ -10,9 +10,35 @@ import numpy as np
 from tvm import relax
 
 from autotune.importer.operators.moving import at_places, held_within
-from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, kernel_call, sizes_of, text_of
 from schedules.templates.by_hand.scatter import REDUCTIONS, TYPES, ScatterShape, scatter
+
+
+@rewrites("ScatterElements")
+def scattered_corner(node: Node, e: Emit) -> list[str] | None:
+    """Scatter into the corner of the data that the updates reach, and append what lies behind it along each axis.
+
+    Kernels address data and updates as if only the axis of the indices could differ in size.
+    """
+    shape, reached = node.known_shape(0), node.known_shape(1)
+    if shape is None or reached is None:
+        return None
+    if not all(reached):
+        return [node.input(0)]
+    axis = int(node.attr("axis", 0)) % len(shape)
+    cut = [at for at, size in enumerate(reached) if at != axis and size < shape[at]]
+    if not cut:
+        return None
+    corner, behind = node.input(0), list[str]()
+    for at in cut:
+        behind.append(e.slice(corner, at, reached[at], shape[at]))
+        corner = e.slice(corner, at, 0, reached[at])
+    made = e.op("ScatterElements", corner, node.input(1), node.input(2), **node.attributes)
+    for at, rest in zip(reversed(cut), reversed(behind), strict=True):
+        made = e.concat([made, rest], at)
+    return [made]
 
 
 @converts("ScatterElements", "ScatterND")
@@ -45,7 +71,7 @@ def _by_hand(bb: relax.BlockBuilder, operands: Sequence[relax.Expr], attrs: dict
         places = bb.normalize(relax.op.reshape(places, (1, count, depth)))
     else:
         if [*at[:axis], *at[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
-            return None  # the updates reach but a part of the other axes
+            return None  # shapes that are known too late for ``scattered_corner``
         slabs, count, width, sizes = math.prod(shape[:axis]), at[axis], math.prod(shape[axis + 1 :]), (shape[axis],)
         narrow = _of_rows(bb, places, axis) if width > 1 else places
         whole = narrow is not None

@@ -69,6 +69,20 @@ def test_every_form_and_reduction_gives_onnx_runtime_s_bits(special, tiny_build)
     same(*run_both(tiny_build, nodes, feed))
 
 
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_updates_may_reach_a_part_of_the_other_axes(axis, reduction, tiny_build):
+    reached = [7 if at == axis else size for at, size in enumerate((3, 2, 4))]
+    feed = {"d": normal(5, 6, 7), "i": places((5, 6, 7)[axis], *reached), "u": normal(*reached)}
+    node = scatter("ScatterElements", "y", axis=axis - 3, reduction=reduction)
+    same(*run_both(tiny_build, [node], feed))
+
+
+def test_no_updates_leave_the_data(tiny_build):
+    feed = {"d": normal(5, 6, 7), "u": normal(3, 0, 4)}
+    same(*run_both(tiny_build, [scatter("ScatterElements", "y")], feed, {"i": places(5, 3, 0, 4)}))
+
+
 def message_passing(constant):
     """A layer of a graph network: rows of the sources, added up at the targets, as PyTorch exports ``index_add``."""
     nodes = [

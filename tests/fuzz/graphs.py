@@ -7,18 +7,45 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from tests.fuzz.chains import CHAINS, wide_shape
 from tests.fuzz.contrib import CONTRIB
+from tests.fuzz.engine import Sample
 from tests.fuzz.grower import Grower, NoFitError
 from tests.fuzz.layers import CHANNELS, LAYERS
-from tests.fuzz.plain import PLAIN, binary, residual, unary
-
-OPSETS = (13, 14, 17, 17, 17, 18, 21)
-MOST_OUTPUTS = 5
-TRIES = 80
+from tests.fuzz.plain import PLAIN, binary, reshape, residual, transpose, unary
+from tests.fuzz.rare_layers import RARE_LAYERS
+from tests.fuzz.rare_moves import MOVES
+from tests.fuzz.rare_numbers import NUMBERS
+from tests.fuzz.rare_parts import PARTS
 
 Operator = Callable[[Grower], None]
+
+OPSETS = (13, 14, 17, 17, 17, 18, 21)
+RARE_OPSETS = (13, 16, 18, 19, 20, 21, 21, 23, 23, 23)
+RARE: dict[Operator, float] = {
+    **MOVES,
+    **NUMBERS,
+    **RARE_LAYERS,
+    **PARTS,
+    unary: 2,
+    binary: 3,
+    reshape: 2,
+    transpose: 2,
+}
+"""Operator → how often it is tried in graphs of the family ``rare``."""
+
+DRAWS: dict[int, tuple[type[np.generic], int, int]] = {
+    TensorProto.INT64: (np.int64, -20, 20),
+    TensorProto.INT32: (np.int32, -20, 20),
+    TensorProto.UINT8: (np.uint8, 0, 255),
+    TensorProto.INT8: (np.int8, -128, 127),
+}
+"""Element type of an input → its numbers' type, least and largest one."""
+
+MOST_OUTPUTS = 5
+TRIES = 80
 
 
 def random_model(seed: int, contrib: bool = False) -> onnx.ModelProto:
@@ -44,6 +71,24 @@ def kernel_model(seed: int) -> onnx.ModelProto:
         g.input(f"in{number}", wide_shape(g))
     _grow(g, g.one_of((2, 3, 4, 6)), {**CHAINS, residual: 3, unary: 1, binary: 1})
     return g.finish(g.sinks()[:MOST_OUTPUTS])
+
+
+def rare_sample(seed: int) -> Sample:
+    """The sample of ``seed``: seldom written operators and attributes, integers, bytes; always the same."""
+    g = Grower(np.random.default_rng([7, seed, 3]), 0)
+    g.opset = g.one_of(RARE_OPSETS)
+    feed: dict[str, np.ndarray] = {}
+    for number in range(g.one_of((1, 2, 3, 4))):
+        name, shape = f"in{number}", _input_shape(g)
+        dtype = TensorProto.FLOAT if g.chance(0.5) else g.one_of(list(DRAWS))
+        g.input(name, shape, dtype)
+        if dtype == TensorProto.FLOAT:
+            feed[name] = np.asarray(g.rng.standard_normal(shape), np.float32)
+        else:
+            kind, low, high = DRAWS[dtype]
+            feed[name] = np.asarray(g.rng.integers(low, high + 1, shape), kind)
+    _grow(g, g.one_of((1, 2, 4, 6, 8)), RARE)
+    return Sample(g.finish(g.sinks()[-MOST_OUTPUTS:]), feed)
 
 
 def _grow(g: Grower, steps: int, table: Mapping[Operator, float]) -> None:

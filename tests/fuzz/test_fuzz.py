@@ -13,7 +13,7 @@ from tests.fuzz.changes import collided, two_clips
 from tests.fuzz.draft import Draft, finished
 from tests.fuzz.engine import difference, has_other_types, reference
 from tests.fuzz.faults import shows
-from tests.fuzz.graphs import kernel_model, random_model
+from tests.fuzz.graphs import RARE, kernel_model, random_model, rare_sample
 from tests.fuzz.grower import NoFitError
 from tests.fuzz.mutated import CHANGES, mutated_sample
 from tests.fuzz.workers import FAMILIES, fuzz
@@ -21,7 +21,7 @@ from tests.fuzz.wraps import in_loop
 from tests.fuzz.wrong_rewrites import FAULTS
 from tests.models.builder import Builder
 
-FEW = {"random": 12, "kernels": 6, "mutated": 12}
+FEW = {"random": 12, "kernels": 6, "mutated": 12, "rare": 8}
 """Graphs of every test run."""
 
 
@@ -46,6 +46,18 @@ def test_layers_of_wide_channels_are_valid_models_and_always_the_same():
         model = kernel_model(seed)
         onnx.checker.check_model(model, full_check=True)
         assert model.SerializeToString() == kernel_model(seed).SerializeToString()
+
+
+def test_seldom_written_operators_are_valid_models_and_always_the_same():
+    operators = set()
+    for seed in range(120):
+        sample = rare_sample(seed)
+        onnx.checker.check_model(sample.model, full_check=True)
+        operators |= {node.op_type for node in sample.model.graph.node}
+        if seed % 20 == 0:
+            assert sample.model.SerializeToString() == rare_sample(seed).model.SerializeToString()
+    assert {"ScatterElements", "LSTM", "Einsum", "GridSample", "MatMulInteger", "TopK", "Attention"} <= operators
+    assert len(operators) > len(RARE)
 
 
 def test_changed_real_graphs_are_valid_models_and_always_the_same():

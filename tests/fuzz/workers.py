@@ -12,7 +12,7 @@ from autotune.host.fork_server import Handler, Job, Start
 from autotune.host.machine import host_target
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from tests.fuzz.engine import Found, Sample, examine
-from tests.fuzz.graphs import kernel_model, random_model
+from tests.fuzz.graphs import kernel_model, random_model, rare_sample
 from tests.fuzz.grower import NoFitError
 from tests.fuzz.mutated import mutated_sample
 
@@ -29,6 +29,7 @@ FAMILIES: dict[str, Callable[[int], Sample]] = {
     "contrib": lambda seed: Sample(random_model(seed, contrib=True)),
     "kernels": lambda seed: Sample(kernel_model(seed)),
     "mutated": mutated_sample,
+    "rare": rare_sample,
 }
 """Kind of graphs → the graph of a seed."""
 

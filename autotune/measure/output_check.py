@@ -52,9 +52,12 @@ SMALL_INTEGERS = 4
 """Integers that may be indices are drawn below this, or below the smallest axis longer than one."""
 
 FENCE_BYTES = 4096
-FENCE = 0xA5
+FENCE = 0x7F
 """Bytes on each side of every array that a kernel is checked on, and their value. A loop that runs once too often
-writes a tile, at most some 2 KiB, next to its output. Heuristic, not measured."""
+writes a tile, at most some 2 KiB, next to its output. Heuristic, not measured.
+
+A float of these bytes is 3.4e38 (16 bits: NaN), so that a result into which a read next to an array goes is wrong. A
+number that a kernel reads there and multiplies by 0 does no harm."""
 
 BYTES = (np.uint8, np.int8)
 LEVELS = {"uint8": 48.0, "int8": 32.0}

@@ -66,6 +66,10 @@ BODIES = {
     for i in range(4112):
         Y[i] = X[T.min(i, 4095)] * T.float32(2)
 """,
+    "reads too far": """
+    for i in range(4096):
+        Y[i] = X[i] * T.float32(2) + T.if_then_else(i == 4095, X[i + 1], T.float32(0))
+""",
     "segfault": """
     for i in range(4096):
         Y[i + 100000000000] = X[i]

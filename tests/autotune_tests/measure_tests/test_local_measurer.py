@@ -68,6 +68,7 @@ FAULTS = {
     "drops NaN": ("wrong_result", "1 of 4096 outputs differ from the untuned build where inputs are NaN"),
     "drops infinity": ("wrong_result", "2 of 4096 outputs differ from the untuned build where inputs are NaN"),
     "too far": ("wrong_result", "outside of its tensors"),
+    "reads too far": ("wrong_result", "1 of 4096"),
     "illegal": ("lower_error", "choose a divisor"),
     "broken template": ("lower_error", "IndexError"),
     "unknown intrinsic": ("compile_error", "intrinsic"),

@@ -30,13 +30,21 @@ def grid_sample(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
     """Cubic samples of images in fp32; Relax's own takes the others."""
     x, grid = inputs[:2]
     mode, padding = (text_of(attrs, name, default) for name, default in (("mode", ""), ("padding_mode", "zeros")))
-    shape = sizes_of(x)
+    shape, aligned = sizes_of(x), bool(attrs.get("align_corners", 0))
     types = {dtype_of(x), dtype_of(grid)}
     if mode not in ("cubic", "bicubic") or len(shape) != 4 or types != {"float32"}:
-        return native("GridSample", bb, [x, grid], attrs, opset)
-    aligned = bool(attrs.get("align_corners", 0))
+        mirrored = aligned and padding == "reflection"
+        return native("GridSample", bb, [_without_single_pixels(bb, x) if mirrored else x, grid], attrs, opset)
     sides = [_side(bb, grid, axis, size, padding, aligned) for axis, size in ((1, shape[2]), (0, shape[3]))]
     return bb.emit_te(_summed, x, *sides[0], *sides[1], primfunc_name_hint="grid_sample")
+
+
+def _without_single_pixels(bb: relax.BlockBuilder, x: relax.Expr) -> relax.Expr:
+    """``x`` with each single pixel twice: Relax mirrors positions by a remainder of the distance between corners."""
+    for axis, size in enumerate(sizes_of(x)):
+        if axis > 1 and size == 1:
+            x = bb.normalize(relax.op.concat([x, x], axis))
+    return x
 
 
 def _side(

@@ -40,3 +40,15 @@ def test_every_padding_and_alignment(size, opset, tiny_build):
         assert all(
             output.shape == (2, 3, 6, 11) for output in session.run(None, {**feed, "g": np.full_like(grid, number)})
         )
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_mirrored_between_the_centres_of_a_single_pixel_all_positions_are_that_pixel(mode, tiny_build):
+    x = RNG.standard_normal((2, 3, 1, 5)).astype(np.float32)
+    grid = RNG.uniform(-2.5, 2.5, (2, 6, 11, 2)).astype(np.float32)
+    node = sampled("y", mode=mode, padding_mode="reflection", align_corners=1)
+    model = model_of([node], [value("x", x.shape), value("g", grid.shape)], ["y"], opset=20)
+    twice = np.concatenate([x, x], 2)  # ONNX Runtime divides by the distance between the corners
+    other = model_of([node], [value("x", twice.shape), value("g", grid.shape)], ["y"], opset=20)
+    (theirs,) = onnxruntime.InferenceSession(other.SerializeToString()).run(None, {"x": twice, "g": grid})
+    np.testing.assert_allclose(tiny_build(model).run(None, {"x": x, "g": grid})[0], theirs, 1e-4, 1e-4)

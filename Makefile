@@ -63,7 +63,7 @@ test-slow: $(STAMP)  ## a fifth of the slow tests: make test-slow ROTATION=0 (to
 test-full: $(STAMP)  ## every test, the slow ones too
 	$(BIN)/python -m pytest -q --durations=25
 
-fuzz: $(STAMP)  ## random graphs, wide layers and changed real graphs against ONNX Runtime: make fuzz COUNT=1000 START=0
+fuzz: $(STAMP)  ## random graphs, wide layers, changed real graphs, seldom written operators and 16-bit graphs against ONNX Runtime: make fuzz COUNT=1000 START=0
 	$(BIN)/python -m tests.fuzz --count $(COUNT) --start $(START)
 
 mutation: $(STAMP)  ## wrong kernels on purpose, compiled and in assembly: how many of them the check of measured kernels rejects

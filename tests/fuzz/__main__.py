@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop each family after this time")
     parser.add_argument("--log", type=Path, help="append one JSON line per graph; graphs that it holds are skipped")
-    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=["random", "kernels", "mutated", "rare"])
+    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=["random", "kernels", "mutated", "rare", "half"])
     parser.add_argument("--seed", type=int, help="examine one graph of every family in this process and keep its model")
     arguments = parser.parse_args()
     if arguments.seed is not None:

@@ -38,6 +38,9 @@ QUANTISED = 100.0
 JITTER = 3e-7
 """Relative change of inputs by which an ill-conditioned graph is known: a few roundings."""
 
+HALF_LOSSY, HALF_JITTER = 20.0, 5e-4
+"""The same two for graphs whose numbers have 16 bits: each operator may round, or only the last one of a kernel."""
+
 SHARES = (0.45, 0.4, 0.15)
 """How often a kernel is built with the first guess, a random config or untuned."""
 
@@ -115,6 +118,8 @@ def difference(ours: Arrays, theirs: Arrays, slack: float = 1.0) -> str:
         else:
             finite = np.isfinite(other)
             scale = float(np.sqrt(np.mean(np.square(other[finite], dtype=np.float64)))) if finite.any() else 0.0
+            if other.dtype == np.float16:  # whose tolerances would be 0
+                mine, other = mine.astype(np.float32), other.astype(np.float32)
             with np.errstate(invalid="ignore", over="ignore"):
                 far = ~(np.abs(mine - other) <= slack * (RTOL * np.abs(other) + ATOL * scale))
             bad = np.asarray(far & ~((mine == other) | (np.isnan(mine) & np.isnan(other))))
@@ -191,7 +196,13 @@ def number_of(message: str) -> int:
 def _slack(model: onnx.ModelProto, configs: Mapping[str, Config]) -> float:
     if any("QuantizeLinear" in node.op_type for node in model.graph.node):
         return QUANTISED
+    if _has_halves(model):
+        return HALF_LOSSY
     return LOSSY if any(loss(config) for config in configs.values()) else 1.0
+
+
+def _has_halves(model: onnx.ModelProto) -> bool:
+    return any(value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16 for value in model.graph.input)
 
 
 def onnx_agrees(model: onnx.ModelProto, feed: Feed, ours: Arrays) -> bool:
@@ -205,10 +216,11 @@ def onnx_agrees(model: onnx.ModelProto, feed: Feed, ours: Arrays) -> bool:
 
 def _is_steep(model: onnx.ModelProto, feed: Feed, theirs: Arrays, slack: float, wrong: int) -> bool:
     """Whether output ``wrong`` moves by a tenth of what is allowed when inputs move by a few roundings."""
+    jitter = HALF_JITTER if _has_halves(model) else JITTER
     for seed in range(4):
         rng = np.random.default_rng(seed)
         moved = {
-            name: (array * (1 + JITTER * rng.standard_normal(array.shape))).astype(array.dtype)
+            name: (array * (1 + jitter * rng.standard_normal(array.shape))).astype(array.dtype)
             if array.dtype.kind == "f"
             else array
             for name, array in feed.items()

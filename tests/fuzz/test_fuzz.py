@@ -15,13 +15,14 @@ from tests.fuzz.engine import difference, has_other_types, reference
 from tests.fuzz.faults import shows
 from tests.fuzz.graphs import RARE, kernel_model, random_model, rare_sample
 from tests.fuzz.grower import NoFitError
+from tests.fuzz.halves import in_halves
 from tests.fuzz.mutated import CHANGES, mutated_sample
 from tests.fuzz.workers import FAMILIES, fuzz
 from tests.fuzz.wraps import in_loop
 from tests.fuzz.wrong_rewrites import FAULTS
 from tests.models.builder import Builder
 
-FEW = {"random": 12, "kernels": 6, "mutated": 12, "rare": 8}
+FEW = {"random": 12, "kernels": 6, "mutated": 12, "rare": 8, "half": 4}
 """Graphs of every test run."""
 
 
@@ -119,6 +120,14 @@ def test_a_wrong_rewrite_shows():
     assert not shows(model, feed, theirs)
     assert FAULTS["nodes are merged that differ only in the position of an empty input"](model)
     assert shows(model, feed, theirs)
+
+
+def test_halves_are_numbers_of_16_bits_that_may_differ_by_some_roundings():
+    model = in_halves(random_model(500000))
+    assert {value.type.tensor_type.elem_type for value in model.graph.input} == {onnx.TensorProto.FLOAT16}
+    half = X.astype(np.float16)
+    assert not difference([half], [np.nextafter(half, np.float16(9))], slack=20)
+    assert difference([half * np.float16(1.1)], [half], slack=20)
 
 
 def test_an_output_of_another_shape_is_no_rounding():

@@ -14,6 +14,7 @@ from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from tests.fuzz.engine import Found, Sample, examine
 from tests.fuzz.graphs import kernel_model, random_model, rare_sample
 from tests.fuzz.grower import NoFitError
+from tests.fuzz.halves import in_halves
 from tests.fuzz.mutated import mutated_sample
 
 HANDLER = f"{__name__}:FuzzHandler"
@@ -30,6 +31,7 @@ FAMILIES: dict[str, Callable[[int], Sample]] = {
     "kernels": lambda seed: Sample(kernel_model(seed)),
     "mutated": mutated_sample,
     "rare": rare_sample,
+    "half": lambda seed: Sample(in_halves(random_model(seed))),
 }
 """Kind of graphs → the graph of a seed."""
 

@@ -4,10 +4,12 @@ A candidate runs on these inputs first, then on ordinary ones (``output_check``)
 reverse order with a few elements replaced, so most outputs stay finite where rows and windows are independent. A kernel
 that never sets its sums to zero would find them in its workspace afterwards, and be wrong on the ordinary inputs.
 
-Right kernels differ in the order of their sums, so finite outputs are not compared again. Checked is which outputs are
-finite, and the sign of infinities:
+Right kernels differ in the order of their sums, so other finite outputs are not compared again. Checked is which
+outputs are finite, and the sign of infinities:
 
     finite(got) = finite(want), and not got = −want where want = ±∞
+
+So are outputs near the largest number, which come from one input: what is left where two cancel is far smaller.
 
 Winograd's transforms add an element to all outputs of its tile. There, outputs of NaN and infinity must not be finite,
 but others may be so as well: finite(got) ⊆ finite(want). Outputs that are no floats are compared as ever.
@@ -28,6 +30,12 @@ from schedules.task import Task
 
 LARGE = 0.88
 """A large edge, as a share of the largest number of a type: 3e38 of fp32. Twice that is infinite."""
+
+HUGE = 0.003
+"""Share of the largest number of fp32 and fp64 from which on outputs are compared. Rounding leaves a 10⁵th of it."""
+
+HUGE_RTOL = 0.5
+"""Relative difference that a huge output may have. Heuristic: bf16 operands are off by a 250th."""
 
 KINDS = 6
 """NaN, +∞, −∞, large, −large; minus zero and a denormal. A task with several draws gets one kind in each."""
@@ -95,6 +103,9 @@ class ExpectedEdges:
         self._finite = np.isfinite(flat)
         self._infinite = np.flatnonzero(np.isinf(flat))
         self._opposite = -flat[self._infinite] if self._infinite.size else flat[:0]
+        self._bound = HUGE * float(np.finfo(flat.dtype).max) if flat.dtype in (np.float32, np.float64) else np.inf
+        self._huge = np.flatnonzero(self._finite & (np.abs(flat) > self._bound))
+        self._values = flat[self._huge].astype(np.float64)
 
     @classmethod
     def of(cls, task: Task, want: Array) -> ExpectedEdges:
@@ -104,6 +115,13 @@ class ExpectedEdges:
     def _numbers(self, array: Array) -> NDArray[Any]:
         flat = array.reshape(-1)
         return (flat.astype(np.uint32) << 16).view(np.float32) if self._short else flat
+
+    def _is_other_size(self, flat: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether an output is huge, or should be, and is another number."""
+        other = np.isfinite(flat) & self._finite & (np.abs(flat) > self._bound / (1 - HUGE_RTOL))
+        got = flat[self._huge].astype(np.float64)
+        other[self._huge] = np.isfinite(got) & (np.abs(got - self._values) > HUGE_RTOL * np.abs(self._values))
+        return other
 
     def mismatch(self, got: Array, spreads: bool = False) -> str:
         """Return the first error of ``got`` in words; empty if there is none.
@@ -118,12 +136,15 @@ class ExpectedEdges:
         bad = finite & ~self._finite if spreads else finite != self._finite
         if not spreads:
             bad[self._infinite[flat[self._infinite] == self._opposite]] = True
+            bad |= self._is_other_size(flat)
         count = int(np.count_nonzero(bad))
         if not count:
             return ""
         first = int(np.argmax(bad))
         place = [int(i) for i in np.unravel_index(first, got.shape)] if got.ndim else []
         wanted = "a finite number" if self._finite[first] else "NaN or infinity"
+        if self._finite[first] and np.isfinite(flat[first]):
+            wanted = "a number of another size"
         return (
             f"{count} of {got.size} outputs differ from the untuned build where inputs are NaN, infinite or extreme, "
             f"first at {place}: {flat[first]!s} instead of {wanted}"

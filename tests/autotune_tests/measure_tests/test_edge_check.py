@@ -141,3 +141,18 @@ def test_truth_values_have_edges_too():
     edges = ExpectedEdges.of(task_of(4, "float32", "bool"), want)
     assert edges.mismatch(want.copy()) == ""
     assert edges.mismatch(~want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_huge_outputs_are_compared(dtype: str) -> None:
+    top = np.finfo(dtype).max
+    want = (np.array([0.5, -0.5, 1e-3, 1e-7, 0]) * top).astype(dtype)
+    expected = ExpectedEdges.of(task_of(5, dtype, dtype), want)
+    assert not expected.mismatch(want)
+    assert not expected.mismatch((want * 0.99).astype(dtype))
+    assert not expected.mismatch(want * np.array([1, 1, 0, 9, 0], dtype)), "less is rounding of what cancels"
+    for place, value in ((0, 0.0), (1, 0.5 * top), (4, 0.1 * top)):
+        got = want.copy()
+        got[place] = value
+        assert bool(expected.mismatch(got)) is (dtype != "float16")
+        assert not expected.mismatch(got, spreads=True)

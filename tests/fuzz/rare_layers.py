@@ -112,8 +112,9 @@ def resized(g: Grower) -> None:
         more |= {"exclude_outside": 1} if g.chance(0.3) else {}
     sizes = [max(1, size * g.between(1, 6) // 2) for size in g.shape(x)[2:]]
     if g.chance(0.5):
-        more["axes"] = [axis - g.rank(x) if g.chance(0.3) else axis for axis in range(2, g.rank(x))]
-        if g.chance(0.4):
+        axes = [axis - g.rank(x) if g.chance(0.3) else axis for axis in range(2, g.rank(x))]
+        more["axes"] = axes
+        if g.chance(0.4) and min(axes) > 0:  # ONNX Runtime ignores the policy of axes counted from the end
             more["keep_aspect_ratio_policy"] = ("not_larger", "not_smaller")[g.between(0, 1)]
         g.op("Resize", x, "", "", g.ints(*sizes), **more)
     else:

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
+from autotune.host.machine import host_target
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
+from tests.fuzz.engine import Sample, examine
 
 RNG = np.random.default_rng(0)
 
@@ -79,3 +81,14 @@ def test_four_pixels_of_a_computed_region_are_refused(tmp_path):
     infos = [value("x", (1, 2, 5, 6)), value("r", (8,))]
     with pytest.raises(ModelError, match=r"node 'crop'.*its region of interest 'r' is computed and its mode is cubic"):
         imported(model_of([node], infos, ["y"], {"sizes": np.array([1, 2, 8, 4])}), tmp_path)
+
+
+def test_a_sum_of_bytes_that_is_whole_is_not_truncated_to_the_number_below():
+    node = helper.make_node(
+        "Resize", ["x", "", "", "sizes"], ["y"], mode="linear", coordinate_transformation_mode="align_corners"
+    )
+    model = model_of([node], [value("x", (1, 32, 2, 2), TensorProto.UINT8)], ["y"], {"sizes": np.array([1, 32, 3, 7])})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.UINT8
+    x = np.repeat(np.arange(1, 225, 7, dtype=np.uint8), 4).reshape(1, 32, 2, 2)
+    for seed in range(3):  # kernels that add a product to a sum without rounding it, and others
+        assert examine(Sample(model, {"x": x}), seed, str, host_target()).outcome == "same"

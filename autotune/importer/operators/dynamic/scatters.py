@@ -35,10 +35,10 @@ def scattered_corner(node: Node, e: Emit) -> list[str] | None:
     for at in cut:
         behind.append(e.slice(corner, at, reached[at], shape[at]))
         corner = e.slice(corner, at, 0, reached[at])
-    made = e.op("ScatterElements", corner, node.input(1), node.input(2), **node.attributes)
+    written = e.op("ScatterElements", corner, node.input(1), node.input(2), **node.attributes)
     for at, rest in zip(reversed(cut), reversed(behind), strict=True):
-        made = e.concat([made, rest], at)
-    return [made]
+        written = e.concat([written, rest], at)
+    return [written]
 
 
 @converts("ScatterElements", "ScatterND")

@@ -118,7 +118,7 @@ class ExpectedEdges:
 
     def _is_other_size(self, flat: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether an output is huge, or should be, and is another number."""
-        other = np.isfinite(flat) & self._finite & (np.abs(flat) > self._bound / (1 - HUGE_RTOL))
+        other: NDArray[np.bool_] = np.isfinite(flat) & self._finite & (np.abs(flat) > self._bound / (1 - HUGE_RTOL))
         got = flat[self._huge].astype(np.float64)
         other[self._huge] = np.isfinite(got) & (np.abs(got - self._values) > HUGE_RTOL * np.abs(self._values))
         return other

@@ -93,6 +93,10 @@ def numbers():
     yield families.Case(
         "Gemm", [data(3, 4), data(4, 2), np.full((3, 2), np.nan, np.float32)], [2], 1, 18, {"beta": 0.0}
     )
+    for reduction in ("none", "add"):
+        indices = np.argsort(RNG.random((3, 2, 7)), 0)
+        inputs = [data(5, 6, 7), indices, data(3, 2, 7)]
+        yield families.Case("ScatterElements", inputs, [1], 1, 18, {"axis": -3, "reduction": reduction})
     for groups in (1, 2, 6):
         inputs = [data(2, 6, 4, 5), data(groups), data(groups)]
         yield families.Case("GroupNormalization", inputs, [1, 2], 1, 18, {"num_groups": groups})

@@ -82,8 +82,7 @@ class _Earlier(Step):
             if group[0].is_moved:
                 image = self._enlarged(group[0], self._convolved(group[0].source, own))
             else:
-                names = [part.name for part in group]
-                image = self._convolved(names[0] if len(names) == 1 else self.concat(names, 1), own, *bias)
+                image = self._convolved(self._joined(group), own, *bias)
                 bias = []
             total = self.op("Add", total, image) if total else image
         if bias:
@@ -157,6 +156,16 @@ class _Earlier(Step):
         factors = [self.array(operand) for operand in inputs if self.is_constant(operand)]
         alike = all(factor is not None and _is_same_by_channel(factor, len(shape)) for factor in factors)
         return data if node.op_type == "Mul" and len(data) == 1 and alike else []
+
+    def _joined(self, parts: Sequence[_Part]) -> str:
+        names = [part.name for part in parts]
+        if len(names) == 1:
+            return names[0]
+        shape = list(self.scope.shapes[names[0]])
+        shape[1] = parts[-1].channels[1] - parts[0].channels[0]
+        joined = self.concat(names, 1)
+        self.declare(joined, shape, TensorProto.FLOAT)
+        return joined
 
     def _convolved(self, image: str, weight: str, *bias: str) -> str:
         result = self.op("Conv", image, weight, *bias, kernel_shape=list(self.scope.shapes[weight][2:]))

@@ -80,12 +80,13 @@ def table(rows: Sequence[Row], machine: Data, command: str) -> str:
 def summary(rows: Sequence[Row]) -> list[str]:
     """Two lines: ranges, geometric means and losses."""
     return [
-        _told("fp32 against the better of ONNX Runtime and OpenVINO in fp32", [row.gain for row in rows]),
-        _told("`--precision auto` against OpenVINO's default", [row.auto_gain for row in rows]),
+        gains_line("fp32 against the better of ONNX Runtime and OpenVINO in fp32", [row.gain for row in rows]),
+        gains_line("`--precision auto` against OpenVINO's default", [row.auto_gain for row in rows]),
     ]
 
 
-def _told(what: str, gains: Sequence[float]) -> str:
+def gains_line(what: str, gains: Sequence[float]) -> str:
+    """Return a line with the range, the geometric mean and the losses of one comparison."""
     mean = math.exp(sum(map(math.log, gains)) / len(gains))
     behind = sum(gain < 1 for gain in gains)
     lost = f"slower: {behind} of {len(gains)}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.main import main
-from tests.docs.figures import with_figures
+from tests.docs.figures import COLUMNS, with_figures
 from tests.docs.panels import with_panels
 from tests.models import cached
 
@@ -148,3 +148,10 @@ def test_the_figures_are_those_of_the_benchmarks():
     renewed = with_figures(README, (ROOT / "docs" / "benchmarks.md").read_text())
     assert renewed == README, "the table of README.md is out of date; run 'make docs'"
     assert len(re.findall(r"^\|.*\*\*\d", README, re.MULTILINE)) >= 3
+
+
+def test_the_default_precision_is_compared_with_openvino_s_default():
+    heads = " | ".join(("model", *COLUMNS))
+    rows = [f"| {model} | 9 | 2 | 1 | 4 | 3 | {default} |" for model, default in (("mlp", 1), ("encoder", 3))]
+    page = "\n".join(["<!-- bench:begin -->", f"| {heads} |", "|---|", *rows, "<!-- bench:end -->"])
+    assert "0.50 to 1.50 times as fast, 0.87 in the geometric mean; slower: 1 of 2." in with_figures(README, page)

@@ -48,7 +48,8 @@ def with_outputs(page: str, printed: dict[str, str], caption: str) -> str:
 def rewrite(model: Path, pages: list[Path]) -> None:
     """Write the output of a new run into ``pages``."""
     today = datetime.date.today().isoformat()
-    caption = f"*A real run of {release()} with random weights: {machine()}, {today}.*"
+    run = f"A real run of {release()} with random weights: {machine()}, {today}."
+    caption = f"*{run} Ratios vary from run to run; see the benchmarks.*"
     printed = outputs(model)
     for page in pages:
         page.write_text(with_outputs(page.read_text(), printed, caption))

@@ -145,8 +145,9 @@ class Options:
             included; None takes it from ``effort``.
         elsewhere: keys of tasks that other parts of the run tune too: time spent on them counts there.
         trials: most measured trials; None is no limit.
-        until: end when the remaining gain, a bound that holds in 90 % of runs, is below this share of the model's
-            latency (0.01 is 1 %); 0 leaves the end to the budget, None takes the share from ``effort``.
+        until: end when the remaining gain, a bound that is chosen so that it holds in 90 % of recorded runs, is below
+            this share of the model's latency (0.01 is 1 %); 0 leaves the end to the budget, None takes the share from
+            ``effort``.
         effort: ``instant``, ``quick``, ``standard`` or ``full``; ``instant`` measures no kernels: tasks without records
             are built by their templates' first guesses, verified and timed against the untuned build.
         threads: threads kernels run on; None for every usable core.

@@ -118,7 +118,8 @@ Precision = Annotated[
     typer.Option(
         metavar="fp32|bf16|fp16|tf32|auto|bf16:NUMBERS",
         help="Operands of convolutions and matrix products: fp32, bf16, or on GPUs fp16 and tf32; sums are fp32. auto "
-        "takes the faster of fp32 and bf16 within --accuracy. bf16:0,3 takes bf16 for the products with these numbers.",
+        "takes the fastest of fp32, bf16 and, on GPUs, tf32 within --accuracy. bf16:0,3 takes bf16 for the products "
+        "with these numbers.",
         rich_help_panel="Precision",
     ),
 ]
@@ -282,8 +283,10 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="1%|never",
-        help="End before the budget when the bound on the model's remaining gain is below this share. The bound holds "
-        "in 90 % of runs. Default " + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share) + ".",
+        help="End before the budget when the bound on the model's remaining gain is below this share. The bound is "
+        "chosen so that it holds in 90 % of recorded runs. Default "
+        + ", ".join(f"{name} {share:.0%}" for name, share in UNTIL.items() if share)
+        + ".",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -36,13 +37,20 @@ class InputCheck:
         specs: the model's inputs. An open size may be any, but the same wherever its name stands.
         frame: of the artifact, which says what is a sequence.
         noise: draws the inputs of noise that a feed leaves out.
+        inner: whether the inputs are values inside a model, whose sizes no option names.
 
     Attributes:
         seen: shapes of all inputs → feeds of them, of a model with open sizes. Threads that count at the same moment
             may lose one.
     """
 
-    def __init__(self, specs: Sequence[Spec], frame: Frame | None = None, noise: NoiseSource | None = None) -> None:
+    def __init__(
+        self,
+        specs: Sequence[Spec],
+        frame: Frame | None = None,
+        noise: NoiseSource | None = None,
+        inner: bool = False,
+    ) -> None:
         # What completes a feed, in order; nothing for most models.
         self._steps: list[Callable[[Mapping[str, Any]], dict[str, Any]]] = []
         if frame is not None and frame.sequences:
@@ -61,6 +69,8 @@ class InputCheck:
             if not _is_closed(spec)
         ]
         self._equal = _equal_sizes(specs)
+        # Inputs of one shape, which the model may leave open.
+        self._one_shape = {spec.name for spec in specs if _is_closed(spec) and not inner} - self._drawn
         self.seen: dict[tuple[tuple[int, ...], ...], int] = {}
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:
@@ -108,7 +118,7 @@ class InputCheck:
         for number, axes, read, known in self._open:
             shape = arrays[number].shape
             if len(shape) != axes or read(shape) != known:
-                raise _misshapen(self._specs[number][0], arrays[number])
+                raise self._misshapen(self._specs[number][0], arrays[number])
         for symbol, (number, axis), others in self._equal:
             size = arrays[number].shape[axis]
             for other, place in others:
@@ -136,8 +146,18 @@ class InputCheck:
         if spec.dtype == STRINGS and array.dtype.kind == "U":
             array = array.astype(object)
         if (_is_closed(spec) and array.shape != spec.shape) or str(array.dtype) != spec.dtype:
-            raise _misshapen(spec, array)
+            raise self._misshapen(spec, array)
         return array
+
+    def _misshapen(self, spec: Spec, array: Array) -> UsageError:
+        """Return the refusal of an array, with the option that builds for its shape if that may help."""
+        have, built = f"shape {array.shape}", str(_wanted(spec))
+        if str(array.dtype) != spec.dtype:
+            have, built = f"{have} and type {array.dtype}", f"{built} and {spec.dtype}"
+        elif spec.name in self._one_shape and array.size and array.ndim == len(spec.shape):
+            flag = shlex.quote(f"{spec.name}:{shape_text(array.shape)}")
+            built = f"{built}; if the model leaves that size open, use 'tune run' with --input {flag}"
+        return UsageError(f"input {spec.name!r} has {have}, the artifact was built for {built}")
 
     def _refuse_unknown(self, feed: Mapping[str, Any]) -> None:
         known = [spec.name for spec, *_ in self._specs if spec.name not in self._drawn]
@@ -154,13 +174,6 @@ def _is_closed(spec: Spec) -> bool:
 def _wanted(spec: Spec) -> object:
     """The shape of an input as messages have it."""
     return spec.shape if _is_closed(spec) else shape_text(spec.shape)
-
-
-def _misshapen(spec: Spec, array: Array) -> UsageError:
-    return UsageError(
-        f"input {spec.name!r} has shape {array.shape} and type {array.dtype}, "
-        f"the artifact was built for {_wanted(spec)} and {spec.dtype}"
-    )
 
 
 def _known_sizes(shape: Sequence[int | str]) -> tuple[Any, Any]:

@@ -47,7 +47,7 @@ class SegmentedExecutor(ArtifactExecutor):
         ]
         # ONNX Runtime may make a value in another shape than kernels were built for.
         self._checks: dict[ArtifactExecutor, InputCheck] = {
-            executor: InputCheck(executor.inputs) for executor in tuned.values()
+            executor: InputCheck(executor.inputs, inner=True) for executor in tuned.values()
         }
 
     def run(self, arrays: Arrays) -> list[Array]:

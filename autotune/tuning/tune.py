@@ -47,9 +47,8 @@ def tune(
 ) -> Result:
     """Tune ``model``, build and verify the artifact.
 
-    A run that ended and would be repeated is not: where the models, the options, the machine, this program, the log's
-    records and the artifacts are as they were, the artifacts are checked to be whole, and what that run found is
-    returned.
+    If nothing changed (models, options, machine, this program, the log's records, artifacts), ``tune`` only checks the
+    artifact and returns the earlier result.
 
     Args:
         model: an ONNX file; or several, which share one budget so that the sum of their latencies, weighted by

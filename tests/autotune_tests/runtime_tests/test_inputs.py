@@ -43,14 +43,21 @@ def test_open_sizes_take_any_size():
         (CLOSED, {"x": X}, r"input 'scale' is missing; give an array of shape \(\) and type int64"),
         (CLOSED, {"x": X, "scale": SCALE, "y": X}, r"no input 'y'.* its inputs are \['x', 'scale'\]"),
         (CLOSED, {"x": X, "scal": SCALE}, "no input 'scal'; did you mean 'scale'"),
-        (CLOSED, {"x": X.T, "scale": SCALE}, r"'x' has shape \(3, 2\) and type float32, .* for \(2, 3\) and float32"),
-        (CLOSED, {"x": X.astype(np.float64), "scale": SCALE}, "type float64"),
+        (
+            CLOSED,
+            {"x": X.T, "scale": SCALE},
+            r"'x' has shape \(3, 2\), the artifact was built for \(2, 3\); if the model leaves that size open, "
+            "use 'tune run' with --input x:3x2$",
+        ),
+        (CLOSED, {"x": X.astype(np.float64), "scale": SCALE}, r"\(2, 3\) and type float64, .* \(2, 3\) and float32$"),
+        (CLOSED, {"x": X[0], "scale": SCALE}, r"'x' has shape \(3,\), the artifact was built for \(2, 3\)$"),
+        (CLOSED, {"x": X[:0], "scale": SCALE}, r"'x' has shape \(0, 3\), the artifact was built for \(2, 3\)$"),
         (OPEN, {"mask": MASK}, "give an array of shape batchx24 and type float32"),
         (OPEN, {"rows": rows(1, 24, dtype=np.int8), "mask": MASK}, "type int8, the artifact was built for batchx24"),
         (OPEN, {"rows": rows(1, 24), "mask": MASK[:3]}, r"'mask' has shape \(3,\)"),
-        (OPEN, {"rows": rows(7, 25), "mask": MASK}, r"'rows' has shape \(7, 25\) and type float32, .* batchx24"),
-        (OPEN, {"rows": rows(24), "mask": MASK}, r"'rows' has shape \(24,\) .* for batchx24 and float32"),
-        (OPEN, {"rows": np.float32(3), "mask": MASK}, r"'rows' has shape \(\) .* for batchx24 and float32"),
+        (OPEN, {"rows": rows(7, 25), "mask": MASK}, r"'rows' has shape \(7, 25\), .* built for batchx24$"),
+        (OPEN, {"rows": rows(24), "mask": MASK}, r"'rows' has shape \(24,\), .* for batchx24$"),
+        (OPEN, {"rows": np.float32(3), "mask": MASK}, r"'rows' has shape \(\), .* for batchx24$"),
         (
             TIED,
             {"a": rows(2, 5), "b": rows(3, 1)},
@@ -67,6 +74,19 @@ def test_wrong_feeds_are_told(check, feed, told):
     with pytest.raises(UsageError, match=told) as caught:
         check.arrays(feed)
     assert "\n" not in str(caught.value)
+
+
+def test_the_option_for_another_shape_is_quoted_and_the_line_short():
+    check = InputCheck([TensorSpec("input ids", (1, 3, 224, 224), "float32")])
+    with pytest.raises(UsageError, match=r"--input 'input ids:4x3x224x224'$") as caught:
+        check.arrays({"input ids": rows(4, 3, 224, 224)})
+    assert len(str(caught.value).split()) <= 35
+
+
+def test_the_sizes_of_values_inside_a_model_are_no_option():
+    check = InputCheck([TensorSpec("x", (2, 3), "float32")], inner=True)
+    with pytest.raises(UsageError, match=r"was built for \(2, 3\)$"):
+        check.arrays({"x": X.T})
 
 
 def test_sizes_that_nothing_is_known_of_may_differ():

@@ -317,7 +317,7 @@ def test_without_a_fallback_another_resolution_is_refused(built, sizes, tmp_path
 
 def test_what_does_not_fit_the_model_is_refused(batches):
     session = autotune.InferenceSession(batches[1].artifact)
-    with pytest.raises(UsageError, match=r"has shape \(3, 25\) .* was built for batchx24"):
+    with pytest.raises(UsageError, match=r"has shape \(3, 25\), the artifact was built for batchx24$"):
         session.run(None, {"rows": np.zeros((3, 25), np.float32)})
     with pytest.raises(UsageError, match="input 'rows' is missing; give an array of shape batchx24"):
         session.run(None, {})

@@ -287,7 +287,6 @@ def _corners(node: Node, e: Emit, axes: Sequence[_Axis], places: dict[int, Array
         dtype = np.int32 if counts else np.float32
         weights = [np.where(same, half, distance).astype(dtype) for distance in (before, behind)]
         ends.append([(low, weights[0]), (high, weights[1])])
-    wide, truncated = TensorProto.INT32 if counts else FLOAT, kind in SMALL_INTEGERS and not counts
     total = ""
     for corner in product((0, 1), repeat=len(axes)):  # the innermost axis changes fastest
         x, factor = node.input(0), ""
@@ -296,10 +295,11 @@ def _corners(node: Node, e: Emit, axes: Sequence[_Axis], places: dict[int, Array
             own = e.const(shares.reshape([-1 if i == axis.index else 1 for i in range(rank)]))
             factor = e.op("Mul", factor, own) if factor else own
             x = e.op("Gather", x, e.const(picks), axis=axis.index)
-        if truncated:  # fused with the addition, a product would not be rounded, and whole numbers might be missed
-            part = e.cast(e.op("Mul", e.cast(factor, TensorProto.DOUBLE), e.cast(x, TensorProto.DOUBLE)), FLOAT)
-        else:
-            part = e.op("Mul", factor, e.cast(x, wide))
+        if counts:
+            part = e.op("Mul", factor, e.cast(x, TensorProto.INT32))
+        else:  # fused with the addition, a product would not be rounded, and whole numbers might be missed
+            double = e.cast(e.cast(x, FLOAT), TensorProto.DOUBLE)
+            part = e.cast(e.op("Mul", e.cast(factor, TensorProto.DOUBLE), double), FLOAT)
         total = e.op("Add", total, part) if total else part
     return e.cast(e.op("Div", total, e.const(np.int32(FRACTION**2))) if counts else total, kind)
 

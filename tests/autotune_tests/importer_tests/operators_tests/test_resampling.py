@@ -83,12 +83,15 @@ def test_four_pixels_of_a_computed_region_are_refused(tmp_path):
         imported(model_of([node], infos, ["y"], {"sizes": np.array([1, 2, 8, 4])}), tmp_path)
 
 
-def test_a_sum_of_bytes_that_is_whole_is_not_truncated_to_the_number_below():
+@pytest.mark.parametrize(
+    ("kind", "scale"), [(TensorProto.UINT8, 1), (TensorProto.INT32, 1), (TensorProto.INT32, 1_000_003)]
+)
+def test_a_sum_of_integers_that_is_whole_is_not_truncated_to_the_number_below(kind, scale):
     node = helper.make_node(
         "Resize", ["x", "", "", "sizes"], ["y"], mode="linear", coordinate_transformation_mode="align_corners"
     )
-    model = model_of([node], [value("x", (1, 32, 2, 2), TensorProto.UINT8)], ["y"], {"sizes": np.array([1, 32, 3, 7])})
-    model.graph.output[0].type.tensor_type.elem_type = TensorProto.UINT8
-    x = np.repeat(np.arange(1, 225, 7, dtype=np.uint8), 4).reshape(1, 32, 2, 2)
+    model = model_of([node], [value("x", (1, 32, 2, 2), kind)], ["y"], {"sizes": np.array([1, 32, 3, 7])})
+    model.graph.output[0].type.tensor_type.elem_type = kind
+    x = np.repeat(scale * np.arange(1, 225, 7), 4).reshape(1, 32, 2, 2).astype(helper.tensor_dtype_to_np_dtype(kind))
     for seed in range(3):  # kernels that add a product to a sum without rounding it, and others
         assert examine(Sample(model, {"x": x}), seed, str, host_target()).outcome == "same"

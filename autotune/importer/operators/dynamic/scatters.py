@@ -14,6 +14,7 @@ from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, kernel_call, sizes_of, text_of
 from schedules.templates.by_hand.scatter import REDUCTIONS, TYPES, ScatterShape, scatter
+from schedules.vocabulary.errors import ModelError
 
 
 @rewrites("ScatterElements")
@@ -23,7 +24,7 @@ def scattered_corner(node: Node, e: Emit) -> list[str] | None:
     Kernels address data and updates as if only the axis of the indices could differ in size.
     """
     shape, reached = node.known_shape(0), node.known_shape(1)
-    if shape is None or reached is None:
+    if not shape or reached is None or len(reached) != len(shape):
         return None
     if not all(reached):
         return [node.input(0)]
@@ -43,11 +44,31 @@ def scattered_corner(node: Node, e: Emit) -> list[str] | None:
 
 @converts("ScatterElements", "ScatterND")
 def scattered(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """One kernel, or where there is none Relax's own."""
+    """One kernel, or where there is none Relax's own.
+
+    Raises:
+        ModelError: if data and updates differ in rank, or along another axis than that of the indices.
+    """
     operands = [operand for operand in inputs if operand is not None]
     known = all(not isinstance(operand, relax.ShapeExpr) for operand in operands)
+    if known and str(attrs["tvm_custom"]["kind"]) == "ScatterElements":
+        _refuse_corner(sizes_of(operands[0]), sizes_of(operands[1]), int(attrs.get("axis", 0)))
     kernel = _by_hand(bb, operands, attrs) if known and attrs["tvm_custom"][BY_HAND] else None
     return at_places(bb, inputs, attrs, opset) if kernel is None else kernel
+
+
+def _refuse_corner(shape: Sequence[int], reached: Sequence[int], axis: int) -> None:
+    """Refuse updates that Relax's own scatter would address wrongly, whose shapes ``scattered_corner`` did not know.
+
+    Raises:
+        ModelError: if no kernel addresses ``reached`` elements of data of this shape.
+    """
+    fits = 0 < len(shape) == len(reached)
+    if not fits or any(size != reached[at] for at, size in enumerate(shape) if at != axis % len(shape)):
+        raise ModelError(
+            f"updates of shape {list(reached)} do not go with data of shape {list(shape)} along axis {axis}, or their "
+            "shapes are known too late to cut the data; export the model with fixed shapes"
+        )
 
 
 def _by_hand(bb: relax.BlockBuilder, operands: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
@@ -70,8 +91,6 @@ def _by_hand(bb: relax.BlockBuilder, operands: Sequence[relax.Expr], attrs: dict
         whole, slabs, sizes, width = True, 1, tuple(shape[:depth]), math.prod(shape[depth:])
         places = bb.normalize(relax.op.reshape(places, (1, count, depth)))
     else:
-        if [*at[:axis], *at[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
-            return None  # shapes that are known too late for ``scattered_corner``
         slabs, count, width, sizes = math.prod(shape[:axis]), at[axis], math.prod(shape[axis + 1 :]), (shape[axis],)
         narrow = _of_rows(bb, places, axis) if width > 1 else places
         whole = narrow is not None

@@ -1,14 +1,20 @@
 """Scatters as exporters write them, against ONNX Runtime, and which of them become one kernel."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from tvm import relax
 
 from autotune.importer.load import load_model
+from autotune.importer.operators.dynamic.scatters import scattered, scattered_corner
 from autotune.importer.program import import_program, simplified
+from autotune.importer.rewriting.registry import BY_HAND
 from schedules.target import Target
 from schedules.templates.by_hand.scatter import REDUCTIONS
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests import tiny
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 
@@ -76,6 +82,24 @@ def test_updates_may_reach_a_part_of_the_other_axes(axis, reduction, tiny_build)
     feed = {"d": normal(5, 6, 7), "i": places((5, 6, 7)[axis], *reached), "u": normal(*reached)}
     node = scatter("ScatterElements", "y", axis=axis - 3, reduction=reduction)
     same(*run_both(tiny_build, [node], feed))
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize(("shape", "reached"), [((5, 6, 7), (5, 4, 3)), ((5, 6), (5, 6, 1)), ((), ())])
+def test_shapes_that_are_known_too_late_are_refused(shape, reached, by_hand):
+    data, updates = (
+        relax.Var(name, relax.TensorType(sizes, "float32")) for name, sizes in (("d", shape), ("u", reached))
+    )
+    places = relax.Var("i", relax.TensorType(reached, "int64"))
+    attrs = {"tvm_custom": {"kind": "ScatterElements", BY_HAND: by_hand}, "axis": -1}
+    with pytest.raises(ModelError, match=r"updates of shape .* do not go with data of shape"):
+        scattered(relax.BlockBuilder(), [data, places, updates], attrs, 18)
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((3,), (3, 1)), ((3, 1), (3,)), (None, (3,)), ((3,), None)])
+def test_shapes_of_other_ranks_have_no_corner(shapes):
+    node = SimpleNamespace(known_shape=lambda number: shapes[number], attr=lambda name, default: default)
+    assert scattered_corner(node, None) is None
 
 
 def test_no_updates_leave_the_data(tiny_build):

@@ -14,13 +14,13 @@ from onnx.checker import ValidationError
 from autotune.contributions import operator_advice
 from autotune.frame.noise import noise_of
 from autotune.importer.conversion.dead_branches import drop_dead_branches
-from autotune.importer.conversion.flat_model import agree_on_opsets, without_functions
+from autotune.importer.conversion.flat_model import OPSET_NOTE, agree_on_opsets, without_functions
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.model_files.sparse_tensors import fill_sparse
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
-from autotune.importer.onnx_model.input_shapes import bind_inputs
+from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes
 from autotune.importer.onnx_model.mend import drop_undeclared, mend
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
@@ -68,6 +68,7 @@ def load_model(
     shapes = {own: shape for own, shape in (inputs or {}).items() if noise_of(own) is None}
     bind_inputs(model, take_apart(model, shapes, name), path)
     _check_operators(model, name, foreign)
+    drop_notes(model, OPSET_NOTE)
     if not agree_on_opsets(model):
         model = without_functions(model)
     name_nodes(model.graph.node)

@@ -14,10 +14,10 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper
 from onnx.shape_inference import InferenceError
 
-from autotune.importer.conversion.flat_model import flatten
+from autotune.importer.conversion.flat_model import OPSET_NOTE, flatten
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import Names, name_nodes, rename
-from autotune.importer.onnx_model.input_shapes import ASSUMED_NOTE
+from autotune.importer.onnx_model.input_shapes import ASSUMED_NOTE, drop_notes
 from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
 from schedules.vocabulary.errors import ModelError, first_line
@@ -46,9 +46,7 @@ def drop_dead_branches(model: ModelProto) -> None:
     Raises:
         ModelError: as ``infer_shapes``.
     """
-    for index in reversed(range(len(model.metadata_props))):
-        if model.metadata_props[index].key == NOTE:
-            del model.metadata_props[index]
+    drop_notes(model, NOTE)
     ifs = (node for node in model.graph.node if node.op_type == "If" and not node.domain)
     choices = [node for node in ifs if _is_computed(model.graph, node.input[0])]
     if not choices or model.functions:
@@ -74,8 +72,8 @@ def drop_dead_branches(model: ModelProto) -> None:
 
 
 def notes_of(model: ModelProto) -> Iterator[str]:
-    """Return the notes of ``drop_dead_branches`` and ``bind_inputs``."""
-    return (str(entry.value) for entry in model.metadata_props if entry.key in (NOTE, ASSUMED_NOTE))
+    """Return the notes of ``bind_inputs``, ``agree_on_opsets`` and ``drop_dead_branches``."""
+    return (str(entry.value) for entry in model.metadata_props if entry.key in (ASSUMED_NOTE, OPSET_NOTE, NOTE))
 
 
 def _is_computed(graph: GraphProto, condition: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import onnx
 import onnx.checker
 import onnx.inliner
@@ -17,7 +15,8 @@ from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
 from schedules.vocabulary.errors import ModelError, first_line
 
-logger = logging.getLogger(__name__)
+OPSET_NOTE = "tune.opset"
+"""Key of the model's metadata under which functions whose operators are read otherwise are noted, for people."""
 
 
 def flatten(model: ModelProto) -> ModelProto:
@@ -74,7 +73,8 @@ def agree_on_opsets(model: ModelProto) -> bool:
     """Give functions, in place, the opset of ``model`` where their nodes are valid by it.
 
     ONNX's checker refuses functions that read an operator by another definition. ONNX Runtime reads all functions by
-    the model's opset; what it refuses has the meaning of its own opset, to which ``inline_functions`` holds.
+    the model's opset, which is noted for people (``OPSET_NOTE``) where definitions differ; what it refuses has the
+    meaning of its own opset, to which ``inline_functions`` holds.
 
     Returns:
         Whether every function is of the model's opset now, and the model imports all domains that they use.
@@ -87,23 +87,32 @@ def agree_on_opsets(model: ModelProto) -> bool:
         agrees = agrees and all(node.domain in domains for node in nodes)
         if theirs == own:
             continue
-        if not all(_is_valid(node, own) for node in nodes if node.domain in STANDARD_DOMAINS):
+        if not _is_valid(function, model):
             agrees = False
             continue
-        if any(_definition(node, theirs) != _definition(node, own) for node in nodes):
-            text = "function %r of opset %d is read by the model's opset %d, as in ONNX Runtime"
-            logger.warning(text, function.name, theirs, own)
+        standard = [node for node in nodes if node.domain in STANDARD_DOMAINS]
+        if any(_definition(node, theirs) != _definition(node, own) for node in standard):
+            text = (
+                f"function {function.name!r} of opset {theirs} is read by the model's opset {own}, as in ONNX Runtime"
+            )
+            model.metadata_props.add(key=OPSET_NOTE, value=f"{text}; if it means something else, export both for one")
         for opset in function.opset_import:
             opset.version = own if opset.domain in STANDARD_DOMAINS else opset.version
     return agrees
 
 
-def _is_valid(node: onnx.NodeProto, opset: int) -> bool:
-    context = onnx.checker.DEFAULT_CONTEXT
-    own = type(context)()
-    own.ir_version, own.opset_imports = context.ir_version, {"": opset}
+def _is_valid(function: onnx.FunctionProto, model: ModelProto) -> bool:
+    """Return whether the nodes of ``function``, those of bodies among them, are valid by the opsets of ``model``."""
+    imported = {opset.domain: opset.version for opset in (*function.opset_import, *model.opset_import)}
+    imported |= dict.fromkeys(STANDARD_DOMAINS, _opset(model))
+    context = type(onnx.checker.DEFAULT_CONTEXT)()
+    context.ir_version, context.opset_imports = onnx.checker.DEFAULT_CONTEXT.ir_version, imported
+    renewed = onnx.FunctionProto()
+    renewed.CopyFrom(function)
+    del renewed.opset_import[:]
+    renewed.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in imported.items())
     try:
-        onnx.checker.check_node(node, own)
+        onnx.checker.check_function(renewed, context)
     except onnx.checker.ValidationError:
         return False
     return True

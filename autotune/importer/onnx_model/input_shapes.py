@@ -43,6 +43,13 @@ def input_flag(name: str, shape: Sequence[int | str]) -> str:
     return f"--input {shlex.quote(f'{name}:' + 'x'.join(map(str, shape)))}"
 
 
+def drop_notes(model: onnx.ModelProto, key: str) -> None:
+    """Remove, in place, the notes under ``key`` that a file brings along."""
+    for index in reversed(range(len(model.metadata_props))):
+        if model.metadata_props[index].key == key:
+            del model.metadata_props[index]
+
+
 def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], path: Path) -> None:
     """Fix the shape of every graph input, in place. A symbol that one input fixes is fixed wherever it is used.
 
@@ -60,9 +67,7 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
             ``inputs``; the message has the command to give.
     """
     name = path.name
-    for index in reversed(range(len(model.metadata_props))):
-        if model.metadata_props[index].key == ASSUMED_NOTE:
-            del model.metadata_props[index]
+    drop_notes(model, ASSUMED_NOTE)
     values = true_inputs(model.graph)
     unknown = [key for key in inputs if key not in {value.name for value in values}]
     if unknown:

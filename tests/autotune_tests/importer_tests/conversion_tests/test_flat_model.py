@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, parser
 
-from autotune.importer.conversion.flat_model import flatten
-from autotune.importer.guarded_import import cut_model
+from autotune.importer.conversion.dead_branches import notes_of
+from autotune.importer.conversion.flat_model import agree_on_opsets, flatten
+from autotune.importer.guarded_import import cut_model, import_model
 from autotune.importer.load import load_model
 from autotune.validation.reference_runs import Reference, reference_outputs
 from schedules.target import Target
@@ -77,6 +78,52 @@ def test_functions_of_older_opsets_mean_what_these_say(name, tmp_path):
     assert not flat.functions
     _, (made,) = reference_outputs(flat, {"x": x})
     np.testing.assert_allclose(made, expected(np.exp(x)), 1e-5, 1e-6)
+
+
+BODIES = {
+    "a value of the function": "p = Neg(u)",
+    "another domain": "p = com.microsoft.QuickGelu<alpha = 1.0>(x)",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_function_of_a_newer_opset_may_have_branches(name, tmp_path):
+    body = f"""u = Identity(x) s = ReduceSum<keepdims = 0>(x) c = Cast<to = 9>(s)
+        v = If(c) <then_branch = t () => (float[A,B,C] p) {{ {BODIES[name]} }},
+        else_branch = e () => (float[A,B,C] q) {{ q = Exp(u) }}>"""
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17, "local" : 1, "com.microsoft" : 1]>
+        g (float[2,3,4] x) => (float[2,N,4] y) {{ e = Exp(x) z = local.outer(e) y = Identity(z) }}
+        <domain: "local", opset_import: ["" : 18, "com.microsoft" : 1]> outer (x) => (v) {{ {body} }}"""
+    )
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    loaded = load_model(written(model, tmp_path), foreign=True)
+    assert not list(notes_of(loaded))
+    _, (made,) = reference_outputs(loaded, {"x": x})
+    wide = np.exp(x)
+    expected = -wide if name == "a value of the function" else wide / (1 + np.exp(-wide))
+    np.testing.assert_allclose(made, expected, 1e-5, 1e-6)
+
+
+def test_a_function_that_is_read_otherwise_is_noted_once(tmp_path, caplog):
+    opsets, body, _ = OLDER["as ONNX Runtime reads it"]
+    model = calling(opsets, body)
+    path = written(model, tmp_path)
+    said = "function 'outer' of opset 11 is read by the model's opset 17, as in ONNX Runtime"
+    (note,) = notes_of(load_model(path))
+    assert note.startswith(said)
+    import_model(path, {}, Target.cpu("znver3", 1))
+    assert caplog.text.count(said) == 1
+    helper.set_model_props(model, {"tune.opset": "all is well"})
+    (note,) = notes_of(load_model(written(model, tmp_path)))
+    assert note.startswith(said)
+
+
+def test_operators_of_other_domains_are_not_read_otherwise():
+    """ONNX has a Gelu of its own since opset 20."""
+    model = calling('"" : 17, "com.microsoft" : 1', "u = com.microsoft.Gelu(x)", model_opset=20)
+    assert not agree_on_opsets(model)  # the model lacks the domain
+    assert not list(notes_of(model))
 
 
 def test_a_function_of_a_newer_opset_is_refused_in_words(tmp_path):

@@ -36,7 +36,7 @@ from autotune.runtime.model_timing import interval
 from autotune.validation.bench_engine import OURS
 from autotune.validation.bench_process import CpuMeter, EngineProcess, EngineTimes, wait_until_quiet
 from autotune.validation.peers.peer_catalog import peer, peer_places
-from autotune.validation.verify import random_inputs, runnable_inputs
+from autotune.validation.verify import runnable_inputs
 from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 
 ROUND_S = 0.2
@@ -137,7 +137,7 @@ def bench(
         folder = Path(temporary)
         # With its shapes fixed as in the artifact, so that every engine may specialise.
         bound = None if model is None else load_model(model, {spec.name: spec.shape for spec in specs if spec.shape})
-        feed = random_inputs(specs, seed) if bound is None else runnable_inputs(bound, specs, seed)
+        feed = runnable_inputs(bound, specs, seed)
         write_job(folder, bound, feed, threads, str(artifact_path.resolve()), source=model)
         engines = []
         for index, name in enumerate((OURS, *against)):

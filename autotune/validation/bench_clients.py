@@ -38,7 +38,7 @@ from autotune.validation.bench import (
 from autotune.validation.bench_engine import OURS
 from autotune.validation.bench_process import CpuMeter, EngineProcess, wait_until_quiet
 from autotune.validation.peers.peer_catalog import peer
-from autotune.validation.verify import random_inputs
+from autotune.validation.verify import runnable_inputs
 from schedules.vocabulary.errors import UsageError
 
 ROUND_S = 0.3
@@ -157,12 +157,12 @@ def bench_clients(
     artifact = read_artifact(path) if kind_of(path) == KERNELS else read_composite(path)
     specs, threads = inputs_of(artifact), _threads(artifact, options)
     with tempfile.TemporaryDirectory(prefix="tune-bench-") as temporary, ExitStack() as stack:
-        feed = random_inputs(specs, 0)
         bound = None
         if not all(map(is_artifact, ways)):
             bound = load_model(
                 find_model(artifact, model_path), {spec.name: spec.shape for spec in specs if spec.shape}
             )
+        feed = runnable_inputs(bound, specs, 0)
         names = [OURS, *(way for engine_ways in ways.values() for way in engine_ways)]
         folder = Path(temporary)
         write_job(folder, bound, feed, threads, str(path.resolve()), asdict(options))

@@ -42,7 +42,7 @@ from autotune.runtime.session import InferenceSession
 from autotune.validation.arithmetic.wrong_nodes import untuned_plan
 from autotune.validation.bisect_names import Names
 from autotune.validation.reference_runs import Arrays, reference_outputs
-from autotune.validation.verify import compare, random_inputs
+from autotune.validation.verify import compare, random_inputs, runnable_inputs
 from schedules.target import Target
 from schedules.task import Task
 from schedules.vocabulary.errors import UsageError
@@ -97,7 +97,7 @@ def bisect(artifact: Path, model: Path, seed: int = 0) -> Culprit | None:
     checked = load_model(model, shapes)
     simple = simplified(checked, opened.target)
     program = import_program(_copy(simple), opened.target, Precision.parse(opened.precision))
-    feed = random_inputs(opened.inputs, seed)
+    feed = runnable_inputs(checked, opened.inputs, seed)
     set_threads(opened.target.threads)
     with LocalMeasurer(opened.target) as measurer, tempfile.TemporaryDirectory(prefix="tune-bisect-") as name:
         return _wrong_kernel(opened, program, simple, feed, measurer, Path(name)) or _wrong_node(

@@ -38,8 +38,14 @@ def _is_float(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "f" or is_short_float(array.dtype)
 
 
-def lost(ours: Any, theirs: Any) -> NDArray[np.bool_]:
-    """Return the mask of elements that are NaN or infinite in ``theirs`` alone; empty where outputs are not floats."""
-    if not isinstance(ours, np.ndarray) or not _is_float(ours) or np.shape(theirs) != ours.shape:
+def lost(ours: Any, *theirs: Any) -> NDArray[np.bool_]:
+    """Return the mask of elements that are NaN or infinite in all of ``theirs`` and finite in ``ours``.
+
+    Empty where outputs are not floats, or differ in shape.
+    """
+    if not isinstance(ours, np.ndarray) or not _is_float(ours) or any(np.shape(o) != ours.shape for o in theirs):
         return np.zeros(0, np.bool_)
-    return np.isfinite(ours.astype(np.float64)) & ~np.isfinite(np.asarray(theirs).astype(np.float64))
+    mask = np.isfinite(ours.astype(np.float64))
+    for other in theirs:
+        mask = mask & ~np.isfinite(np.asarray(other).astype(np.float64))
+    return mask

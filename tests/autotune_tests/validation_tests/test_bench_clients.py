@@ -89,6 +89,28 @@ def test_engines_and_other_artifacts_serve_in_turn(tiny_built, hurried):
     assert result.speedup(other, 3) > 0
 
 
+def test_requests_have_values_that_the_model_runs(tiny_built, monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "runnable_inputs", lambda model, specs, seed: asked.append((model, specs)) or {})
+    monkeypatch.setattr(module, "write_job", stop := Stop())
+    for against, reads in (["onnxruntime"], True), ([str(tiny_built.artifact)], False):
+        with pytest.raises(StopIteration):
+            bench_clients(tiny_built.artifact, [1], against, ServeOptions())
+        assert (asked[-1][0] is not None) == reads
+        assert [spec.name for spec in asked[-1][1]] == ["data"]
+    assert stop.calls == 2
+
+
+class Stop:
+    """Ends what calls it."""
+
+    calls = 0
+
+    def __call__(self, *_):
+        self.calls += 1
+        raise StopIteration
+
+
 def test_requests_of_the_smallest_size_are_joined(tmp_path, measurer, hurried):
     built = two_batches(tmp_path, measurer)
     result = bench_clients(built.artifact, [4], [], ServeOptions(max_batch=8, max_wait_s=1e-3), rounds=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 from autotune.artifact.make_plan import make_plan
@@ -17,7 +18,7 @@ from autotune.importer.program import import_program, simplify
 from autotune.options import FP32
 from autotune.validation import bisect as bisect_module
 from autotune.validation.bisect import bisect, first_nodes
-from tests.autotune_tests.tiny import target
+from tests.autotune_tests.tiny import build_untuned, target
 from tests.models import save
 from tuning_logs.sql_store import memory_log
 
@@ -97,6 +98,15 @@ def test_a_wrong_import_is_named_by_its_node(residual, measurer, tmp_path, monke
     assert culprit.kind == "import"
     assert "Softmax" in culprit.nodes[0]
     assert culprit.number == culprit.count
+
+
+def test_inputs_that_are_indices_have_values_that_the_reference_runs(measurer, tmp_path):
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1,6] x, int64[3] n) => (float[3,6] y) { y = Gather(x, n) }'
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    artifact = build_untuned(tmp_path / "m.onnx", tmp_path / "m.tuned", measurer)
+    assert bisect(artifact, tmp_path / "m.onnx") is None
 
 
 def test_cut_models_are_whole(residual):

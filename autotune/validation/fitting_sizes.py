@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx
 from onnx import ValueInfoProto
+from onnx.external_data_helper import uses_external_data
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.kernel_passes import inputs_of
@@ -22,6 +23,7 @@ from autotune.importer.onnx_model.input_shapes import assumed_text
 from autotune.importer.onnx_model.shapes import infer_shapes, is_fixed, is_known, shape_text, true_inputs
 from autotune.runtime.segmented_executor import open_onnxruntime
 from autotune.validation.arithmetic.fitting_values import fitting_feed
+from autotune.validation.arithmetic.onnxruntime_session import UnendedError, ended_run, has_loops
 from autotune.validation.reference_runs import Arrays
 from autotune.validation.verify import random_inputs
 from schedules.vocabulary.errors import AutotuneError, ModelError
@@ -45,7 +47,7 @@ def fitting_inputs(path: Path, others: bool = False) -> tuple[Shapes, str] | Non
     """Return a shape of every input with which ONNX Runtime runs the model at ``path``, and the line that says so.
 
     None if it runs the assumed sizes, so that they are not at fault, or if the model has no open size or cannot be
-    opened.
+    opened, or if a loop of it does not end.
 
     Args:
         others: pass over the assumed sizes, and return None if no other runs.
@@ -62,6 +64,7 @@ def fitting_inputs(path: Path, others: bool = False) -> tuple[Shapes, str] | Non
         session = open_onnxruntime(path, 1, from_bytes=False)
     except AutotuneError:
         return None
+    run = partial(_outputs, session, MOST_S if has_loops(model) else math.inf)
     end = time.monotonic() + MOST_S
     assumed = guessed_shapes(values, {})
     for number, shapes in enumerate(_candidates(model, values, assumed)):
@@ -69,9 +72,12 @@ def fitting_inputs(path: Path, others: bool = False) -> tuple[Shapes, str] | Non
             break
         if others and not number:
             continue
-        if not _runs(session, model, shapes, tries_values=not number):
-            continue
-        return (shapes, assumed_text(path.name, left, [shapes])) if number else None
+        try:
+            fits = _runs(run, model, shapes, tries_values=not number)
+        except UnendedError:
+            return None
+        if fits:
+            return (shapes, assumed_text(path.name, left, [shapes])) if number else None
     if others:
         return None
     described = ", ".join(f"{value.name!r} is {shape_text(value.type.tensor_type.shape)}" for value in left)
@@ -81,27 +87,38 @@ def fitting_inputs(path: Path, others: bool = False) -> tuple[Shapes, str] | Non
     )
 
 
-def _runs(session: Any, model: onnx.ModelProto, shapes: Shapes, tries_values: bool) -> bool:
+def _runs(
+    run: Callable[[Arrays], list[Any] | None], model: onnx.ModelProto, shapes: Shapes, tries_values: bool
+) -> bool:
     """Return whether ONNX Runtime runs the model at ``shapes``.
 
     Args:
+        run: as ``_outputs``.
         tries_values: also with values of ``fitting_feed``, where it refuses random ones.
+
+    Raises:
+        UnendedError: as ``_outputs``.
     """
     bound = _bound(model, shapes)
     feed = random_inputs(inputs_of(bound), 0)
-    if _outputs(session, feed) is not None:
+    if run(feed) is not None:
         return True
     if not tries_values:
         return False
     with suppress(ModelError):  # the sizes may not fit
         infer_shapes(bound, bound.graph.name, strict=False)
-    return fitting_feed(bound, feed, partial(_outputs, session)) is not None
+    return fitting_feed(bound, feed, run) is not None
 
 
-def _outputs(session: Any, feed: Arrays) -> list[Any] | None:
+def _outputs(session: Any, limit_s: float, feed: Arrays) -> list[Any] | None:
+    """Return the outputs; None if ONNX Runtime refuses ``feed``.
+
+    Raises:
+        UnendedError: if it does not finish within ``limit_s``.
+    """
     try:
         with third_party():
-            return list(session.run(None, feed))
+            return ended_run(session, feed, limit_s)
     except ThirdPartyError:
         return None
 
@@ -126,7 +143,8 @@ def _hints(model: onnx.ModelProto) -> list[int]:
     attributes = (attribute for node in walk_nodes(model.graph.node) for attribute in node.attribute)
     named = [int(size) for attribute in attributes if attribute.name == "kernel_shape" for size in attribute.ints]
     for tensor in walk_tensors(model):
-        if tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) <= 4:
+        is_list = tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) <= 4
+        if is_list and not uses_external_data(tensor):
             named += [int(size) for size in onnx.numpy_helper.to_array(tensor).reshape(-1)]
     return [size for size in dict.fromkeys(named) if 8 <= size <= max(SIZES)][:MOST_HINTS]
 

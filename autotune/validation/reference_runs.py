@@ -259,13 +259,30 @@ class Reference:
             raise
         except ModelError as error:
             refusal = error
-        for reference in _references() if refusal is not None else _references()[:1]:
-            with suppress(ModelError):
-                _, run = reference(self._model)
-                if (other := fitting_feed(self._model, feed, partial(_unrefused, run))) is not None:
-                    return other
-        if refusal is not None:
+        try:
+            other = self._tried_values(feed, runs=refusal is None)
+        except UnendedError as error:  # no other reference would end either
+            refusal, other = error if refusal is not None else None, None
+        if other is None and refusal is not None:
             raise refusal
+        return other
+
+    def _tried_values(self, feed: Arrays, runs: bool) -> Arrays | None:
+        """Return the first values that a reference runs; None if none does.
+
+        Args:
+            runs: whether the first reference runs ``feed``, so that only values with a result are better.
+
+        Raises:
+            UnendedError: if a loop of the model does not end on values that are tried.
+        """
+        for reference in _references()[:1] if runs else _references():
+            try:
+                _, run = reference(self._model)
+            except ModelError:
+                continue
+            if (other := fitting_feed(self._model, feed, partial(_unrefused, run), runs)) is not None:
+                return other
         return None
 
     def edges(self, feed: Arrays) -> list[Edge]:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.validation.widen import value_shapes
@@ -24,6 +25,9 @@ MOST_TOGETHER = 4
 
 MOST_FEEDS = 200
 """Feeds that are tried. Heuristic, not measured."""
+
+MOST_FILLING = 20
+"""Feeds that are tried if the model runs the random one, with an empty output. Heuristic, not measured."""
 
 SAME_VALUES = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators whose first output has the numbers of their first input, in their order."""
@@ -57,7 +61,9 @@ class Reader(NamedTuple):
     axes: Sizes
 
 
-def fitting_feed(model: onnx.ModelProto, feed: Feed, run: Callable[[Feed], Outputs | None]) -> Feed | None:
+def fitting_feed(
+    model: onnx.ModelProto, feed: Feed, run: Callable[[Feed], Outputs | None], runs: bool = False
+) -> Feed | None:
     """``feed`` with values of inputs that may be sizes or indices with which the model runs; None if none does.
 
     The first feed of which no output is empty; else the first that the model runs.
@@ -65,14 +71,16 @@ def fitting_feed(model: onnx.ModelProto, feed: Feed, run: Callable[[Feed], Outpu
     Args:
         model: its shapes fixed.
         run: returns the model's outputs on a feed; None if it refuses that.
+        runs: whether the model runs ``feed`` itself: then only a feed of which no output is empty is better.
     """
     end = time.monotonic() + MOST_S
     fitting: Feed | None = None
-    for other in itertools.takewhile(lambda _: time.monotonic() < end, _feeds(model, feed)):
+    feeds = itertools.islice(_feeds(model, feed), MOST_FILLING if runs else MOST_FEEDS)
+    for other in itertools.takewhile(lambda _: time.monotonic() < end, feeds):
         outputs = run(other)
         if outputs is not None and is_filled(outputs):
             return other
-        fitting = other if fitting is None and outputs is not None else fitting
+        fitting = other if fitting is None and outputs is not None and not runs else fitting
     return fitting
 
 
@@ -86,11 +94,14 @@ def assumed_values(feed: Feed, fitting: Feed) -> str:
     changed = [name for name, array in fitting.items() if not np.array_equal(array, feed[name])]
     shown = (np.array2string(fitting[name], separator=", ", threshold=MOST_NUMBERS) for name in changed)
     values = ", ".join(f"{name!r} = {' '.join(text.split())}" for name, text in zip(changed, shown, strict=True))
-    return f"random values make no call with a result; the model is verified and timed with {values}"
+    return (
+        f"random values make no call with a result; the model is verified and timed with {values}; for other values "
+        "make these inputs constants of the model"
+    )
 
 
 def _feeds(model: onnx.ModelProto, feed: Feed) -> Iterator[Feed]:
-    """Copies of ``feed`` with other values, the likely ones first."""
+    """Copies of ``feed`` with other values than it has, the likely ones first."""
     walk = _Walk(model)
     candidates = {name: walk.candidates(name, array) for name, array in feed.items()}
     candidates = {name: arrays for name, arrays in candidates.items() if arrays}
@@ -99,8 +110,10 @@ def _feeds(model: onnx.ModelProto, feed: Feed) -> Iterator[Feed]:
     longest = max(map(len, candidates.values()))
     alike = ([arrays[min(at, len(arrays) - 1)] for arrays in candidates.values()] for at in range(longest))
     mixed = itertools.product(*(arrays[:MOST_TOGETHER] for arrays in candidates.values()))
-    for arrays in itertools.islice(itertools.chain(alike, mixed), MOST_FEEDS):
-        yield {**feed, **dict(zip(candidates, arrays, strict=True))}
+    for arrays in itertools.chain(alike, mixed):
+        changed = dict(zip(candidates, arrays, strict=True))
+        if any(not np.array_equal(array, feed[name]) for name, array in changed.items()):
+            yield {**feed, **changed}
 
 
 class _Walk:
@@ -109,8 +122,8 @@ class _Walk:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._nodes = list(walk_nodes(model.graph.node))
         self._shapes = {name: tuple(size or 1 for size in sizes) for name, sizes in value_shapes(model).items()}
-        weights = (tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= MOST_NUMBERS)
-        self._constants = {weight.name: weight for weight in weights}
+        small = (tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= MOST_NUMBERS)
+        self._constants = {tensor.name: tensor for tensor in small if not uses_external_data(tensor)}
 
     def candidates(self, name: str, drawn: NDArray[Any]) -> list[NDArray[Any]]:
         """Arrays to try for the input ``name``; none for one that holds no sizes or indices.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -55,8 +56,8 @@ class Session:
 
     def __init__(self, model: Model, optimised: bool) -> None:
         self._model, self._short = _in_fp32(model if isinstance(model, LightModel) else light(model), not optimised)
-        self._one_thread, self._limit_s = not optimised, LOOPS_S if optimised else SLOW_LOOPS_S
-        self._has_loops = any(node.op_type == "Loop" for node in walk_nodes(self._model.proto.graph.node))
+        self._one_thread = not optimised
+        self._limit_s = (LOOPS_S if optimised else SLOW_LOOPS_S) if has_loops(self._model.proto) else math.inf
         ways = [(optimised, True)] if not any(_is_block_wise(node) for node in self._model.proto.graph.node) else []
         ways += [(optimised, False)] if optimised and VNNI & read_host().flags else []
         self._ways = [*ways, (False, False)]
@@ -80,39 +81,15 @@ class Session:
     def _run(self, feed: Arrays) -> list[NDArray[Any]]:
         try:
             with third_party():
-                outputs = self._ended({name: _as_fp32(array) for name, array in feed.items()})
+                outputs = ended_run(
+                    self._session, {name: _as_fp32(array) for name, array in feed.items()}, self._limit_s
+                )
                 return [array.astype(BFLOAT16) if at in self._short else array for at, array in enumerate(outputs)]
         except ThirdPartyError:
             if self._number + 1 == len(self._ways):
                 raise
         self._open(self._number + 1)
         return self._run(feed)
-
-    def _ended(self, feed: Arrays) -> list[NDArray[Any]]:
-        """The outputs of a run that ends: random inputs may never meet the condition of a loop.
-
-        Raises:
-            UnendedError: if a model with loops takes longer than its limit.
-        """
-        if not self._has_loops:
-            return list(self._session.run(None, feed))
-        import onnxruntime  # optional: an extra
-
-        options = onnxruntime.RunOptions()
-        timer = threading.Timer(self._limit_s, setattr, (options, "terminate", True))
-        timer.daemon = True
-        timer.start()
-        try:
-            return list(self._session.run(None, feed, options))
-        except Exception as error:  # ONNX Runtime ends a run by an error of its own
-            if options.terminate:
-                raise UnendedError(
-                    f"ONNX Runtime did not finish within {self._limit_s:.0f} s, so outputs cannot be verified: "
-                    "a loop of the model may never end on random inputs"
-                ) from error
-            raise
-        finally:
-            timer.cancel()
 
     def _open(self, number: int) -> None:
         """Open the first way from ``number`` on that opens."""
@@ -124,6 +101,43 @@ class Session:
             if number + 1 == len(self._ways):
                 raise
             self._open(number + 1)
+
+
+def has_loops(model: onnx.ModelProto) -> bool:
+    """Whether a run of ``model`` may never end."""
+    bodies = (model.graph.node, *(function.node for function in model.functions))
+    return any(node.op_type == "Loop" for nodes in bodies for node in walk_nodes(nodes))
+
+
+def ended_run(session: Any, feed: Arrays, limit_s: float) -> list[NDArray[Any]]:
+    """The outputs of a run that ends: random inputs may never meet the condition of a loop.
+
+    Args:
+        session: ONNX Runtime's.
+        limit_s: infinite for a model without loops.
+
+    Raises:
+        UnendedError: if the run takes longer than ``limit_s``.
+    """
+    if limit_s == math.inf:
+        return list(session.run(None, feed))
+    import onnxruntime  # optional: an extra
+
+    options = onnxruntime.RunOptions()
+    timer = threading.Timer(limit_s, setattr, (options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        return list(session.run(None, feed, options))
+    except Exception as error:  # ONNX Runtime ends a run by an error of its own
+        if options.terminate:
+            raise UnendedError(
+                f"ONNX Runtime did not finish within {limit_s:.0f} s, so outputs cannot be verified: "
+                "a loop of the model may never end on random inputs"
+            ) from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _in_fp32(model: LightModel, rounded: bool) -> tuple[LightModel, frozenset[int]]:

@@ -165,6 +165,42 @@ def test_onnx_s_evaluator_takes_the_place_of_onnx_runtime_where_that_refuses_a_m
         reference_outputs(model, feed)
 
 
+SIZED_LOOP = """
+    <ir_version: 8, opset_import: ["": 17]>
+    sized (float[4, 6] x, int64[2] n) => (float[A, B] z)
+    {
+        y = Reshape (x, n)
+        most = Constant <value = int64 {9223372036854775807}> ()
+        go = Constant <value = bool {1}> ()
+        z = Loop (most, go, y) <body = step (int64 i, bool c, float[A, B] u) => (bool d, float[A, B] t)
+            { d = Identity (c) t = Neg (u) }>
+    }
+"""
+
+
+def test_a_loop_that_never_ends_on_sizes_that_fit_is_ended(monkeypatch):
+    monkeypatch.setattr(onnxruntime_session, "LOOPS_S", 0.3)
+    monkeypatch.setattr(reference_runs, "_evaluator", lambda _: pytest.fail("the evaluator was asked"))
+    monkeypatch.setattr(reference_runs, "_answer", refusing)
+    endless = inferred(parser.parse_model(SIZED_LOOP))
+    feed = {"x": np.zeros((4, 6), np.float32), "n": np.array([1, 0])}
+    with pytest.raises(ModelError, match="never end on random inputs"):
+        Reference(endless).fitting(feed)
+
+
+def refusing(model, feeds):
+    raise ModelError("refused")
+
+
+def test_random_values_stay_where_a_loop_never_ends_on_better_ones(monkeypatch):
+    monkeypatch.setattr(onnxruntime_session, "LOOPS_S", 0.3)
+    empty = reference_runs.Answer("onnxruntime", lambda feed: [], [[np.zeros((0, 1))]], 9.0)
+    monkeypatch.setattr(reference_runs, "_answer", lambda model, feeds: empty)
+    endless = inferred(parser.parse_model(SIZED_LOOP))
+    feed = {"x": np.zeros((4, 6), np.float32), "n": np.array([1, 0])}
+    assert Reference(endless).fitting(feed) == feed
+
+
 def test_a_loop_that_never_ends_is_ended(monkeypatch):
     """No second way, and no other reference, tries it again."""
     monkeypatch.setattr(onnxruntime_session, "LOOPS_S", 0.3)

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from autotune.validation.arithmetic.fitting_values import assumed_values, fitting_feed, is_filled
+from autotune.validation.arithmetic.fitting_values import MOST_FILLING, assumed_values, fitting_feed, is_filled
 from autotune.validation.reference_runs import Reference
 from schedules.vocabulary.errors import ModelError
 
@@ -86,3 +86,25 @@ def test_an_empty_result_is_taken_only_where_nothing_else_runs():
     assert fitting_feed(model, feed, lambda feed: [np.arange(feed["n"])])["n"] == 4
     assert fitting_feed(model, feed, lambda feed: [np.arange(0)])["n"] == 4
     assert fitting_feed(model, feed, lambda _: None) is None
+
+
+def test_an_empty_result_of_random_values_is_kept_where_no_other_has_more(caplog):
+    model = model_of(
+        "(float[3,6] x, int64[2] n) => (int64[2,K] z, int64[2] w) { d = Sub(x, x) z = NonZero(d) w = Neg(n) }"
+    )
+    feed = {**drawn(model), "n": np.array([1, 0])}
+    assert Reference(model).fitting(feed) == feed
+    assert not caplog.records
+    tried = []
+    assert fitting_feed(model, feed, lambda other: tried.append(other) or [np.arange(0)], runs=True) is None
+    assert 0 < len(tried) <= MOST_FILLING
+    assert not any(np.array_equal(other["n"], feed["n"]) for other in tried)
+
+
+def test_axes_in_another_file_are_passed_over():
+    model = model_of("(float[8,6] x, int64[1] n) => (float[A,B] z) { z = Slice(x, a, n, b) }")
+    axes = onnx.numpy_helper.from_array(np.array([1]), "b")
+    onnx.external_data_helper.set_external_data(axes, "nowhere.data")
+    axes.ClearField("raw_data")
+    model.graph.initializer.extend([onnx.numpy_helper.from_array(np.array([0]), "a"), axes])
+    assert fitting_feed(model, drawn(model), lambda feed: [feed["x"][: feed["n"][0]]])["n"] == 8

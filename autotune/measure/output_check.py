@@ -56,8 +56,9 @@ FENCE = 0x7F
 """Bytes on each side of every array that a kernel is checked on, and their value. A loop that runs once too often
 writes a tile, at most some 2 KiB, next to its output. Heuristic, not measured.
 
-A float of these bytes is 3.4e38 (16 bits: NaN), so that a result into which a read next to an array goes is wrong. A
-number that a kernel reads there and multiplies by 0 does no harm."""
+A float of these bytes is 3.4e38 (fp64: 1.4e306, fp16: NaN), so that a result into which a read next to an array goes is
+wrong. A number that a kernel reads there and multiplies by 0 does no harm. Two faults are not seen: a saturated int8 is
+the same byte, so a kernel may write saturated values next to its output, and 127 is an ordinary byte to read."""
 
 BYTES = (np.uint8, np.int8)
 LEVELS = {"uint8": 48.0, "int8": 32.0}

@@ -199,7 +199,7 @@ def _repaired(job: PartJob, error: AutotuneError, measurers: Measurers) -> Fallb
             open_onnxruntime(job.model, 1, from_bytes=False)  # refuses now what it would refuse later
         except AutotuneError as refusal:
             logger.debug("%s", refusal)
-            raise type(error)(f"{error}; ONNX Runtime refuses the model too") from refusal
+            raise type(error)(f"{error}; ONNX Runtime refuses the model too, so check its export") from refusal
     if not partitions.operators:
         raise error
     return partitions

@@ -258,17 +258,17 @@ def _table(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | No
     if array is None or value is None or array.shape != (SIZE,) or array.dtype.itemsize != 1 or value.shape != shape:
         return None
 
-    def looked(x: relax.Expr) -> relax.Expr:
+    def table_of(x: relax.Expr) -> relax.Expr:
         attrs = {ELEMENTWISE: True}
         return layouts.builder.emit_te(
             looked_up, x, layouts.constant(array), primfunc_name_hint="table", primfunc_attrs=attrs
         )
 
     if value.is_matrix:
-        return Value(shape, matrix=looked(value.matrix))
+        return Value(shape, matrix=table_of(value.matrix))
     if value.is_image and len(shape) == 4:
-        return Value(shape, native=looked(layouts.native(value)))
-    return Value(shape, plain=looked(layouts.plain(value)))
+        return Value(shape, native=table_of(layouts.native(value)))
+    return Value(shape, plain=table_of(layouts.plain(value)))
 
 
 def reshape(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:

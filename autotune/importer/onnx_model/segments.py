@@ -113,7 +113,7 @@ def declare_foreign(model: ModelProto) -> None:
                 asked.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
     except ThirdPartyError as error:
-        raise ModelError(f"ONNX Runtime refuses the model too: {error}") from error
+        raise ModelError(f"ONNX Runtime refuses the model too: {error}; check its export") from error
     for value in session.get_outputs():
         is_fixed = value.type.startswith("tensor(") and all(isinstance(size, int) for size in value.shape)
         if value.name in unknown and is_fixed:

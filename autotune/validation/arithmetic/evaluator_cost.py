@@ -27,7 +27,7 @@ likewise with windows of 3 × 3. The other 24 that were measured take below 1e-5
 
 
 def evaluation_s(model: onnx.ModelProto) -> float:
-    """Seconds that the evaluator takes for ``model`` about; sizes that are not known count as 1.
+    """Return about how many seconds the evaluator takes for ``model``; unknown sizes count as 1.
 
     Args:
         model: its shapes fixed and inferred.

@@ -116,6 +116,48 @@ def _convolved(g: Grower, x: str, out: int) -> str:
     return g.op("Conv", x, weight, kernel_shape=[window] * 2, pads=[window // 2] * 4)
 
 
+def side_by_side(g: Grower) -> None:
+    """Branches of one image, added: filters of several sizes, and the image itself, scaled or not."""
+    x = g.pick(lambda name: g.rank(name) == 4 and 8 <= g.shape(name)[1] <= 64)
+    channels = g.shape(x)[1]
+    groups = g.one_of((1, 1, 2, channels)) if channels % 2 == 0 else 1
+    branches = []
+    for window in (3, g.one_of((1, 1, 3, 5)), 0)[: g.between(2, 3)]:
+        if not window:
+            scale = g.normal(channels, 1, 1)
+            branches.append(g.op("Mul", x, scale) if g.chance(0.6) else x)
+            continue
+        weight = g.normal(
+            channels, channels // groups, window, window, scale=1 / (window * math.sqrt(channels / groups))
+        )
+        if 2 * math.prod(g.shape(x)) * channels // groups * window**2 > MOST_FLOP:
+            raise NoFitError
+        bias = [g.normal(channels)] if g.chance(0.5) else []
+        branches.append(g.op("Conv", x, weight, *bias, kernel_shape=[window] * 2, pads=[window // 2] * 4, group=groups))
+    total = branches[0]
+    for branch in branches[1:]:
+        total = g.op("Sub" if g.chance(0.2) else "Add", total, branch)
+    g.op("Relu", total)
+
+
+def enlarged(g: Grower) -> None:
+    """Images of several sizes, enlarged to the largest, joined, and convolved pixel by pixel."""
+    x = g.pick(lambda name: g.rank(name) == 4 and min(g.shape(name)[2:]) >= 1 and max(g.shape(name)[2:]) <= 16)
+    small = _convolved(g, x, g.one_of((32, 40)))
+    mode = ("nearest", "linear")[g.between(0, 1)]
+    scales = g.constant(np.array([1, 1, *(g.one_of((1, 2, 2, 3)) for _ in range(2))], np.float32))
+    large = g.op("Resize", small, "", scales, mode=mode)
+    parts = [large, g.op("Relu", large)] if g.chance(0.3) else [large]
+    parts += [_convolved(g, large, g.one_of((8, 16)))] if g.chance(0.5) else []
+    image = g.op("Concat", *parts, axis=1) if len(parts) > 1 else large
+    channels = g.shape(image)[1]
+    weight = g.normal(g.one_of((8, 16, 33)), channels, 1, 1, scale=1 / math.sqrt(channels))
+    bias = [g.normal(g.shape(weight)[0])] if g.chance(0.5) else []
+    made = g.op("Conv", image, weight, *bias)
+    if g.chance(0.5):
+        g.op("Sigmoid", made)
+
+
 def suppressed(g: Grower) -> None:
     """Boxes of a constant, scored by an input."""
     x = g.pick(lambda name: is_input(name) and g.rank(name) == 3 and 2 <= g.shape(name)[2] <= 40)
@@ -148,6 +190,8 @@ def reduced_to_ranks(g: Grower) -> None:
 
 PARTS = {
     atrous: 4,
+    side_by_side: 3,
+    enlarged: 3,
     taken_apart: 4,
     bordered: 4,
     suppressed: 1,

@@ -1,7 +1,7 @@
 """Convolve an image before it is enlarged, where the convolution reads single pixels.
 
-Enlarging computes each channel alone, and such a convolution each pixel alone, so their order is free. Of a
-concatenation, each part is convolved by its own columns of the weight:
+Enlarging computes each channel alone, and such a convolution each pixel alone, so their order is free. Each part of a
+concatenation is convolved by its own columns of the weight:
 
     conv(concat(a, enlarged(b)), W) + bias
     →  conv(a, W[:, channels of a]) + bias + enlarged(conv(b, W[:, channels of b]))
@@ -25,14 +25,15 @@ from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.step import Step
 
 LEAST_GROWTH = 2
-"""Least ratio of pixels behind to pixels before. Heuristic: sides that double have 4, and moving pays from there."""
+"""Least ratio of pixels after enlarging to pixels before. Heuristic, not measured: half of the products are saved."""
 
 FEWEST_CHANNELS = 32
 """Least channels of an enlarged image. An addition per pixel and filter is new, whose 12 bytes take as long as 36
 channels of one filter, at 250 GFLOPS and 40 GB/s."""
 
 MOST_GROWN = 2
-"""Most filters per channel of an enlarged image: as many channels are enlarged then. Heuristic, not measured."""
+"""Most filters per channel of an image. After the move, filters are enlarged in place of channels. Heuristic, not
+measured."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class _Part:
     """Channels that a convolution reads.
 
     Attributes:
-        name: of the image.
-        source: what it is enlarged from; the image itself if it is not worth convolving that.
+        name: name of the image.
+        source: name of the smaller image that it is made of; its own if convolving that is not worth it.
         channels: first and last channel among all that the convolution reads, the last one excluded.
     """
 
@@ -57,13 +58,13 @@ class _Part:
 
 def convolve_before_resizing(model: ModelProto) -> None:
     """Rewrite ``model``, whose shapes are inferred, in place."""
-    step = _Earlier(model)
+    step = _ConvolvedFirst(model)
     if any(map(step.parts, model.graph.node)):
         step.run()
         drop_unused(model.graph)
 
 
-class _Earlier(Step):
+class _ConvolvedFirst(Step):
     def __init__(self, model: ModelProto) -> None:
         super().__init__(model, [value.name for value in model.graph.input], {})
 

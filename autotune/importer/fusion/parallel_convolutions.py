@@ -9,7 +9,6 @@ A filter of one tap lies inside of a larger one, and so does a scale of each cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,18 +26,18 @@ class _Filters:
     """Filters that an image is convolved with.
 
     Attributes:
-        data: name of the image.
+        image: its name.
         weight: (filters, channels of a group, taps…), in double precision.
         bias: one number per filter, in double precision; a single 0 without.
-        steps, before, dilations: strides, padding before the image and dilations, by axis.
-        groups: of channels.
-        conv: the node; None of a scale of each channel.
+        strides, before, dilations: by axis; ``before`` is the padding before the image.
+        groups: into which the channels are divided.
+        conv: the node; None where the image is only scaled.
     """
 
-    data: str
+    image: str
     weight: Array
     bias: Array
-    steps: tuple[int, ...]
+    strides: tuple[int, ...]
     before: tuple[int, ...]
     dilations: tuple[int, ...]
     groups: int
@@ -47,12 +46,12 @@ class _Filters:
     def place(self, other: _Filters) -> tuple[slice, ...] | None:
         """Return where the taps of ``other`` lie among these; None if some do not."""
         places = []
-        sizes = zip(self.weight.shape[2:], other.weight.shape[2:], strict=True)
-        for axis, (taps, few) in enumerate(sizes):
-            ahead, step = self.before[axis] - other.before[axis], self.dilations[axis]
-            spread = other.dilations[axis] if few > 1 else step
-            first, last = ahead // step, (ahead + (few - 1) * spread) // step
-            if ahead % step or spread % step or first < 0 or last >= taps:
+        counts = zip(self.weight.shape[2:], other.weight.shape[2:], strict=True)
+        for axis, (taps, others) in enumerate(counts):
+            offset, step = self.before[axis] - other.before[axis], self.dilations[axis]
+            spread = other.dilations[axis] if others > 1 else step
+            first, last = offset // step, (offset + (others - 1) * spread) // step
+            if offset % step or spread % step or first < 0 or last >= taps:
                 return None
             places.append(slice(first, last + 1, spread // step))
         return tuple(places)
@@ -60,47 +59,58 @@ class _Filters:
 
 @fuses("Add", "Sub")
 def into_one_convolution(node: Node, e: Emit) -> list[str] | None:
-    """A sum of two convolutions that nothing else reads, or of one and its image scaled channel by channel."""
+    """Merge two convolutions that nothing else reads, or one and its image scaled channel by channel."""
     scope = node.scope
     assert isinstance(scope, FusionScope)
-    shapes = {scope.shapes.get(name) for name in (*node.proto.input, *node.proto.output)}
-    if len(shapes) > 1 or node.type(0) != TensorProto.FLOAT:
-        return None
     names = [node.input(0), node.input(1)]
-    convolved = [_convolved(scope, name) for name in names]
-    like = next(filter(None, convolved), None)
-    if like is None:
+    shapes = {scope.shapes.get(name) for name in (*names, node.proto.output[0])}
+    convs = [scope.only_for(name, "Conv") for name in names]
+    images = {conv.input(0) for conv in convs if conv is not None}
+    if len(images) != 1 or len(shapes) != 1 or None in shapes or node.type(0) != TensorProto.FLOAT:
         return None
-    known = [part or _scaled(scope, name, like) for part, name in zip(convolved, names, strict=True)]
+    convolved = [None if conv is None else _convolved(conv) for conv in convs]
+    conv = next(filter(None, convolved), None)
+    if conv is None:
+        return None
+    branches = [branch or _scaled(scope, name, conv) for branch, name in zip(convolved, names, strict=True)]
     signs = (1.0, -1.0 if node.kind == "Sub" else 1.0)
-    parts = sorted(((part, sign) for part, sign in zip(known, signs, strict=True) if part), key=_taps, reverse=True)
-    if len(parts) < 2:
+    pairs = [(branch, sign) for branch, sign in zip(branches, signs, strict=True) if branch is not None]
+    if len(pairs) < 2:
         return None
-    (first, plus), (second, minus) = parts
-    if first.data != second.data or (first.steps, first.groups) != (second.steps, second.groups):
+    larger, smaller = sorted(pairs, key=_size, reverse=True)
+    merged = _merged(larger, smaller)
+    if merged is None or larger[0].conv is None:
+        return None
+    return [written(e, larger[0].conv, [conv.image, *map(e.const, merged)])]
+
+
+def _size(pair: tuple[_Filters, float]) -> tuple[int, bool]:
+    """Return the numbers of a branch's filters; of equal branches, a convolution is larger than a scale."""
+    branch = pair[0]
+    return branch.weight.size, branch.conv is not None
+
+
+def _merged(larger: tuple[_Filters, float], smaller: tuple[_Filters, float]) -> tuple[Array, Array] | None:
+    """Return weight and bias of the filters of both branches, each times its sign; None if they do not fit."""
+    (first, plus), (second, minus) = larger, smaller
+    if first.image != second.image or (first.strides, first.groups) != (second.strides, second.groups):
         return None
     place = first.place(second)
-    if place is None or first.conv is None:
+    if place is None:
         return None
     weight = plus * first.weight
     weight[(slice(None), slice(None), *place)] += minus * second.weight
     bias = np.broadcast_to(plus * first.bias + minus * second.bias, weight.shape[0])
-    arrays = [array.astype(np.float32) for array in (weight, bias)]
-    if not all(np.isfinite(array).all() for array in arrays):
-        return None
-    return [written(e, first.conv, [first.data, *(e.const(array) for array in arrays)])]
+    with np.errstate(over="ignore"):
+        arrays = weight.astype(np.float32), bias.astype(np.float32)
+    return arrays if all(np.isfinite(array).all() for array in arrays) else None
 
 
-def _taps(part: tuple[_Filters, float]) -> tuple[int, bool]:
-    """Taps of the filters, those of a convolution before those of a scale."""
-    filters = part[0]
-    return filters.weight.size, filters.conv is not None
-
-
-def _convolved(scope: FusionScope, name: str) -> _Filters | None:
-    """The filters of the convolution that makes ``name``, if only one node reads it and its weights are constant."""
-    conv = scope.only_for(name, "Conv")
-    if conv is None or not all(scope.is_weight(weight) for weight in filter(None, conv.proto.input[1:])):
+def _convolved(conv: Node) -> _Filters | None:
+    """Return the filters of a convolution; None if they are computed, or its padding is not in numbers."""
+    scope = conv.scope
+    assert isinstance(scope, FusionScope)
+    if not all(map(scope.is_weight, filter(None, map(str, conv.proto.input[1:])))):
         return None
     if conv.attr("auto_pad", "NOTSET") != "NOTSET":
         return None
@@ -108,27 +118,26 @@ def _convolved(scope: FusionScope, name: str) -> _Filters | None:
     rank = weight.ndim - 2
     pads = tuple(conv.attr("pads", [0] * 2 * rank))
     bias = scope.weight(conv.input(2)).astype(np.float64) if conv.input(2) else np.zeros(1)
-    steps, dilations = (tuple(conv.attr(field, [1] * rank)) for field in ("strides", "dilations"))
-    return _Filters(conv.input(0), weight, bias, steps, pads[:rank], dilations, int(conv.attr("group", 1)), conv)
+    strides, dilations = (tuple(conv.attr(field, [1] * rank)) for field in ("strides", "dilations"))
+    return _Filters(conv.input(0), weight, bias, strides, pads[:rank], dilations, int(conv.attr("group", 1)), conv)
 
 
-def _scaled(scope: FusionScope, name: str, like: _Filters) -> _Filters | None:
-    """An image times a number for each channel, as filters of one tap that have the groups of ``like``.
+def _scaled(scope: FusionScope, name: str, conv: _Filters) -> _Filters | None:
+    """Return an image that is scaled by a number for each channel, as filters of one tap in the groups of ``conv``.
 
-    The image as it is counts beside a depthwise convolution: others add it behind their sums of products.
+    An unscaled image is taken in by depthwise convolutions only: others add it to their sums of products.
     """
-    maker, rank = scope.only_for(name, "BatchNormalization", "Mul"), like.weight.ndim - 2
+    maker, rank = scope.only_for(name, "BatchNormalization", "Mul"), conv.weight.ndim - 2
     step = None if maker is None else affine_of(maker)
-    if name == like.data and like.weight.shape[1] == 1:
+    if name == conv.image and conv.weight.shape[1] == 1:
         step = Affine(name, np.ones([1] * (rank + 2)), None)
-    if step is None or step.scale is None or not step.along(1) or set(like.steps) != {1}:
+    if step is None or step.scale is None or not step.along(1) or set(conv.strides) != {1}:
         return None
     channels = scope.shapes[step.data][1]
-    if channels != like.weight.shape[0]:
+    if channels != conv.weight.shape[0]:
         return None
-    own = np.arange(channels) % like.weight.shape[1]
-    weight = np.zeros((channels, like.weight.shape[1], *[1] * rank))
-    weight[(np.arange(channels), own, *[0] * rank)] = np.broadcast_to(step.scale.ravel(), channels)
+    inside = np.arange(channels) % conv.weight.shape[1]
+    weight = np.zeros((channels, conv.weight.shape[1], *[1] * rank))
+    weight[(np.arange(channels), inside, *[0] * rank)] = np.broadcast_to(step.scale.ravel(), channels)
     bias = np.zeros(1) if step.shift is None else step.shift.ravel()
-    ones: Sequence[int] = [1] * rank
-    return _Filters(step.data, weight, bias, like.steps, (0,) * rank, tuple(ones), like.groups, None)
+    return _Filters(step.data, weight, bias, conv.strides, (0,) * rank, (1,) * rank, conv.groups, None)

@@ -182,7 +182,7 @@ def test_an_input_s_name_is_guessed_in_python_too(tiny_built):
         session.run(None, {"data": x, "date": x})
     with pytest.raises(UsageError, match=r"no output 'score'; did you mean 'scores'\?"):
         session.run(["score"], {"data": x})
-    with pytest.raises(UsageError, match=r"built for \(1, 16, 8, 8\) and float32"):
+    with pytest.raises(UsageError, match=r"built for \(1, 16, 8, 8\)"):
         session.run(None, {"data": x[0]})
 
 

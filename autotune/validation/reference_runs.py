@@ -271,7 +271,8 @@ class Reference:
         """Return the first values that a reference runs; None if none does.
 
         Args:
-            runs: whether the first reference runs ``feed``, so that only values with a result are better.
+            runs: whether a reference runs ``feed``, so that only values with a result are better. Only the first one is
+                asked for them.
 
         Raises:
             UnendedError: if a loop of the model does not end on values that are tried.

@@ -147,8 +147,12 @@ def enlarged(g: Grower) -> None:
     mode = ("nearest", "linear")[g.between(0, 1)]
     scales = g.constant(np.array([1, 1, *(g.one_of((1, 2, 2, 3)) for _ in range(2))], np.float32))
     large = g.op("Resize", small, "", scales, mode=mode)
-    parts = [large, g.op("Relu", large)] if g.chance(0.3) else [large]
-    parts += [_convolved(g, large, g.one_of((8, 16)))] if g.chance(0.5) else []
+    other = _convolved(g, x, g.one_of((8, 16, 32)))
+    parts = [large]
+    if g.chance(0.6):
+        parts.append(g.op("Resize", other, "", scales, mode="nearest"))
+    for _ in range(g.between(0, 2)):
+        parts.insert(g.between(0, len(parts)), g.op("Relu", g.op("Resize", other, "", scales, mode=mode)))
     image = g.op("Concat", *parts, axis=1) if len(parts) > 1 else large
     channels = g.shape(image)[1]
     weight = g.normal(g.one_of((8, 16, 33)), channels, 1, 1, scale=1 / math.sqrt(channels))

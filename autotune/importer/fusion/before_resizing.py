@@ -32,7 +32,7 @@ FEWEST_CHANNELS = 32
 channels of one filter, at 250 GFLOPS and 40 GB/s."""
 
 MOST_GROWN = 2
-"""Most filters per channel of an image. After the move, filters are enlarged in place of channels. Heuristic, not
+"""Most filters per channel of an image. After the move, filters are enlarged instead of channels. Heuristic, not
 measured."""
 
 

@@ -14,7 +14,7 @@ from tvm import relax, te, tirx, topi
 from autotune.host.dtypes import numpy_type
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.rewriting.emit import INT64, Emit, Node
-from autotune.importer.rewriting.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
 from schedules.templates.common.extremes import EXTREMES, extreme
 from schedules.vocabulary.errors import ModelError
@@ -160,11 +160,12 @@ def log_of_sum(node: Node, e: Emit) -> list[str] | None:
 
 
 @converts("ArgMax", "ArgMin")
-def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """The index of the extreme, as ONNX Runtime finds it: a first NaN is beyond all numbers, any other is none.
+def index_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """The index of the extreme, as ONNX Runtime finds it: a first NaN is beyond all numbers, other NaNs are ignored.
 
-    The extreme first, then the first or last place where it is: one reduction of both has no vectors, and takes ten
-    times as long. Relax starts from the largest finite number, and prefers NaN to what is before.
+    One kernel makes the extremes, another one finds their first or last index: a reduction of both at once has no
+    vectors. Both read the same numbers, for nothing is fused with them. Relax starts from the largest finite number,
+    and prefers NaN to what is before.
     """
     x, kind = inputs[0], str(attrs["tvm_custom"]["kind"])
     largest, last, keep = kind == "ArgMax", bool(attrs.get("select_last_index", 0)), bool(attrs.get("keepdims", 1))
@@ -173,7 +174,8 @@ def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, An
     is_float = dtype.startswith(("float", "bfloat"))
     wide = "float32" if is_float and dtype != "float64" else dtype
     limit = math.inf if largest else -math.inf
-    reduced = [1 if place == axis else size for place, size in enumerate(sizes) if keep or place != axis]
+    # The index of a number that is no extreme lies on the axis too, so that no kernel ever leads another one outside.
+    unlikely = tirx.const(0 if last else max(0, int(sizes[axis]) - 1), "int32")
 
     def numbers(data: te.Tensor) -> te.Tensor:
         def number(*at: Any) -> Any:
@@ -189,26 +191,26 @@ def place_of_extreme(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, An
         values = numbers(data)
         if not is_float:
             return (topi.max if largest else topi.min)(values, axis=axis, keepdims=True)
-        step, reducer = te.reduce_axis((0, sizes[axis]), "r"), extreme(largest)
+        step, reduce = te.reduce_axis((0, sizes[axis]), "r"), extreme(largest)
         shape = [1 if place == axis else size for place, size in enumerate(sizes)]
         return te.compute(
-            shape, lambda *at: reducer(values(*at[:axis], step.var, *at[axis + 1 :]), axis=step), name="extreme"
+            shape, lambda *at: reduce(values(*at[:axis], step.var, *at[axis + 1 :]), axis=step), name="extreme"
         )
 
-    def places(data: te.Tensor, tops: te.Tensor) -> te.Tensor:
-        values, nowhere = numbers(data), tirx.const(-1 if last else int(sizes[axis]), "int32")
+    def indices(data: te.Tensor, tops: te.Tensor) -> te.Tensor:
+        values = numbers(data)
 
-        def place(*at: Any) -> Any:
-            is_top = values(*at).equal(tops(*at[:axis], 0, *at[axis + 1 :]))
-            return tirx.Select(is_top, at[axis].astype("int32"), nowhere)
+        def candidate(*at: Any) -> Any:
+            value, top = values(*at), tops(*at[:axis], 0, *at[axis + 1 :])
+            return tirx.Select(value < top if largest else value > top, unlikely, at[axis].astype("int32"))
 
-        marked = te.compute(data.shape, place, name="marked")
-        chosen = (topi.max if last else topi.min)(marked, axis=axis, keepdims=keep)
-        return te.compute(reduced, lambda *at: chosen(*at).astype("int64"), name="place")
+        candidates = te.compute(data.shape, candidate, name="candidates")
+        index = (topi.max if last else topi.min)(candidates, axis=axis, keepdims=keep)
+        return te.compute(index.shape, lambda *at: index(*at).astype("int64"), name="index")
 
-    name = kind.lower()
-    tops = bb.emit_te(extremes, x, primfunc_name_hint=f"{name}_extreme")
-    return bb.emit_te(places, x, tops, primfunc_name_hint=name)
+    name, alone = kind.lower(), {"op_pattern": OPAQUE_PATTERN}
+    tops = bb.emit_te(extremes, x, primfunc_name_hint=f"{name}_extreme", primfunc_attrs=alone)
+    return bb.emit_te(indices, x, tops, primfunc_name_hint=name, primfunc_attrs=alone)
 
 
 @rewrites("Hardmax")

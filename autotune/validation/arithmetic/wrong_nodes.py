@@ -20,7 +20,7 @@ from onnx import ModelProto, save_model
 
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu.cpu_build import build_artifact
-from autotune.host.third_party import third_party
+from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.conversion.packed_outputs import WHOLE
 from autotune.importer.guarded_import import import_model
 from autotune.importer.kernel_passes import inputs_of
@@ -37,7 +37,7 @@ from autotune.validation.reference_runs import RUNTIME, Arrays, reference_output
 from autotune.validation.verify import compare, runnable_inputs
 from schedules.lower import BASELINE
 from schedules.target import Target
-from schedules.vocabulary.errors import ModelError, UnsupportedError, VerificationError
+from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError, VerificationError
 
 MOST_RUNS = 64
 """Runs of nodes that are built at most: six wrong operators of a model of a thousand nodes. What is not decided by then
@@ -78,7 +78,7 @@ class NumbersCheck(AbstractContextManager["NumbersCheck"]):
         feed = runnable_inputs(model, inputs_of(model), seed)
         name, self._values = _values(self._watched, feed)
         self._edges = list(_edge_values(self._watched, feed)) if name.startswith(RUNTIME) else []
-        self._plain: dict[int, Arrays] = {}
+        self._plain: dict[int, Arrays | None] = {}
         self._end = time.monotonic() + MOST_S  # the runs of the reference are not counted
 
     def __exit__(self, *_: object) -> None:
@@ -117,17 +117,25 @@ class NumbersCheck(AbstractContextManager["NumbersCheck"]):
         for number, values in enumerate(self._edges):
             feed = {spec.name: values[spec.name] for spec in program.inputs}
             for spec, ours in zip(program.outputs, session.run(None, feed), strict=True):
-                wrong = lost(ours, values[spec.name]).any()
-                if wrong and lost(ours, values[spec.name], self._plain_values(number)[spec.name]).any():
+                if not lost(ours, values[spec.name]).any():
+                    continue
+                plain = self._plain_values(number)
+                if plain is not None and lost(ours, values[spec.name], plain[spec.name]).any():
                     raise VerificationError(f"{spec.name} has numbers where the reference gives NaN or infinity")
 
-    def _plain_values(self, number: int) -> Arrays:
-        """The values for edge inputs without ONNX Runtime's optimiser; where both differ, anything is right."""
+    def _plain_values(self, number: int) -> Arrays | None:
+        """The values for edge inputs without ONNX Runtime's optimiser; where both differ, anything is right.
+
+        None if they cannot be computed.
+        """
         if number not in self._plain:
             feed = {value.name: self._edges[number][value.name] for value in true_inputs(self._watched.graph)}
-            with third_party():
+            began = time.monotonic()
+            self._plain[number] = None
+            with suppress(ThirdPartyError, AutotuneError), third_party():
                 outputs = Session(self._watched, optimised=False).run(feed)
-            self._plain[number] = _named(self._watched, feed, outputs)
+                self._plain[number] = _named(self._watched, feed, outputs)
+            self._end += time.monotonic() - began
         return self._plain[number]
 
 

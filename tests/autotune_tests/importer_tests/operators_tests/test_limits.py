@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.autotune_tests.importer_tests.built import close, run, run_ours
+from tests.autotune_tests.importer_tests.built import close, imported, run, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
@@ -65,3 +65,28 @@ def test_long_rows_of_every_type(tmp_path, dtype, largest):
         assert np.array_equal(values, np.take_along_axis(x, places, 1))
     else:
         assert close(*run(model, tmp_path, {"x": x}))
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_both_kernels_of_an_index_are_computed_row_by_row(axis, tmp_path):
+    nodes = [helper.make_node("ArgMax", ["x"], ["y"], axis=axis, keepdims=0)]
+    nodes.append(helper.make_node("Cast", ["y"], ["z"], to=TensorProto.FLOAT))
+    program = imported(model_of(nodes, [value("x", (4, 64, 128))], ["z"]), tmp_path)
+    assert [space.identity.partition("/")[0] for space in program.spaces.values()].count("rows") == 2
+
+
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+def test_an_index_of_what_is_computed_from_bytes(kind, tmp_path):
+    """Both kernels read the same numbers: the extreme of other roundings would be no element."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Sigmoid", ["d"], ["p"]),
+        helper.make_node(kind, ["p"], ["i"], axis=1, keepdims=0),
+        helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+    ]
+    weights = {"s": np.array(0.03, np.float32), "z": np.array(128, np.uint8)}
+    model = model_of(nodes, [value("q", (40, 300), TensorProto.UINT8)], ["y"], weights)
+    q = np.random.default_rng(0).integers(0, 256, (40, 300)).astype(np.uint8)
+    ours, theirs = run(model, tmp_path, {"q": q})
+    found, right = (np.take_along_axis(q, y[0][:, None].astype(np.int64), 1) for y in (ours, theirs))
+    assert np.array_equal(found, right)

@@ -68,7 +68,7 @@ def test_each_device_has_links_and_memory_of_its_own(speeds):
     speeds |= {"sim:0": Speeds(memory_bytes=10**6), "sim:1": Speeds(upload=SLOW, memory_bytes=2 * 10**6)}
     costs = measured("cpu,sim:0,sim:1=1MB,sim:2=5GB")
     assert [costs.capacity(lane).bytes for lane in (1, 2, 3)] == [10**6, 10**6, 4 << 30]
-    assert costs.links["", "sim:1"].latency_s > SLOW.latency_s > 10 * costs.links["", "sim:0"].latency_s
+    assert costs.links["", "sim:1"].latency_s > SLOW.latency_s > costs.links["", "sim:0"].latency_s
 
 
 def test_without_devices_links_are_guesses_and_memory_is_what_was_said(speeds):

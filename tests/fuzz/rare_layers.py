@@ -271,9 +271,9 @@ def quantised_product(g: Grower) -> None:
         window = 3 if min(g.shape(x)[2:]) >= 3 and g.chance(0.6) else 1
         dims = (g.one_of((1, 8, 16)), g.shape(x)[1], window, window)
         wide, depth = dims[0], math.prod(dims[1:])
-    each = g.chance(0.5)
-    scales = 0.01 * (0.5 + g.rng.random(wide if each else ()))
-    zeros = np.zeros(wide if each else (), np.int8)
+    by_column = g.chance(0.5)
+    scales = 0.01 * (0.5 + g.rng.random(wide if by_column else ()))
+    zeros = np.zeros(wide if by_column else (), np.int8)
     head = [x, g.constant(np.float32(0.02)), g.constant(np.uint8(g.between(0, 200)))]
     weights = g.constant(g.rng.integers(-127, 128, dims).astype(np.int8))
     body = [weights, g.constant(scales.astype(np.float32)), g.constant(zeros)]

@@ -71,7 +71,7 @@ def gather_nd(g: Grower) -> None:
 
 
 def _reduction(g: Grower) -> dict[str, str]:
-    """How elements meet that are scattered to one place; nothing where they replace it."""
+    """The attribute that combines elements scattered to one place; nothing where they replace it."""
     kinds = ["none", "add", "mul", *(["max", "min"] if g.opset >= 18 else [])]
     kind = kinds[g.between(0, len(kinds) - 1)]
     return {} if kind == "none" or g.opset < 16 else {"reduction": kind}
@@ -119,7 +119,7 @@ def top_k(g: Grower) -> None:
 
 
 def one_hot(g: Grower) -> None:
-    """Of an input's integers, some of which lie outside."""
+    """One-hot vectors of an input's integers, some of which lie outside."""
     x = g.pick(lambda name: is_input(name) and g.rank(name) <= 3, (INT,))
     values = g.constant(np.array([-0.5, 2.0], np.float32) if g.chance(0.6) else np.array([0, 1], np.int64))
     g.op("OneHot", x, g.constant(np.int64(g.one_of((3, 5, 9)))), values, axis=g.between(-g.rank(x) - 1, g.rank(x)))

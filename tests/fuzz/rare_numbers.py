@@ -167,8 +167,8 @@ def byte_product(g: Grower) -> None:
     zeros: list[str] = []
     if g.chance(0.6):
         zeros = [g.constant(np.array(g.between(0, 99), own))]
-        each = g.rng.integers(0, 99, wide) if g.chance(0.4) else np.array(g.between(0, 99))
-        zeros += [g.constant(each.astype(kind))] if g.chance(0.6) else []
+        points = g.rng.integers(0, 99, wide) if g.chance(0.4) else np.array(g.between(0, 99))
+        zeros += [g.constant(points.astype(kind))] if g.chance(0.6) else []
     g.op("MatMulInteger", x, weights, *zeros)
 
 

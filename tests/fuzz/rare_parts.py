@@ -12,7 +12,7 @@ from tests.fuzz.grower import Grower, NoFitError
 from tests.fuzz.rare_moves import axis_of, is_input
 
 MOST_FLOP = 2e7
-"""Of one layer."""
+"""Floating-point operations of one layer, at most. Heuristic, not measured."""
 
 
 def atrous(g: Grower) -> None:
@@ -38,9 +38,9 @@ def atrous(g: Grower) -> None:
     weights = [g.normal(out, channels // groups, *kernel, scale=1 / math.sqrt(channels * math.prod(kernel)))]
     weights += [g.normal(out)] if g.chance(0.6) else []
     more = {"dilations": dilations, "pads": [*before, *behind], "strides": strides, "group": groups}
-    made = g.op("Conv", x, *weights, kernel_shape=kernel, **more)
+    convolved = g.op("Conv", x, *weights, kernel_shape=kernel, **more)
     if g.chance(0.5):
-        g.op(("Relu", "Sigmoid")[g.between(0, 1)], made)
+        g.op(("Relu", "Sigmoid")[g.between(0, 1)], convolved)
 
 
 def taken_apart(g: Grower) -> None:
@@ -51,25 +51,25 @@ def taken_apart(g: Grower) -> None:
     columns = parts * heads * width
     if depth * columns > 30_000:
         raise NoFitError
-    made = g.op("MatMul", x, g.normal(depth, columns, scale=depth**-0.5))
+    product = g.op("MatMul", x, g.normal(depth, columns, scale=depth**-0.5))
     if g.chance(0.6):
-        made = g.op("Add", made, g.normal(columns))
+        product = g.op("Add", product, g.normal(columns))
     kind, rank = g.between(0, 2), len(front)
     if kind == 0:
         order = (parts, heads, width) if g.chance(0.6) else (heads, parts, width)
         first = order.index(parts) if parts != heads else 0
-        shaped = g.op("Reshape", made, g.ints(*front, *order))
+        shaped = g.op("Reshape", product, g.ints(*front, *order))
         rest = [axis for axis in range(rank + 3) if axis != rank + first]
         turned = [rest[place] for place in g.rng.permutation(len(rest))] if g.chance(0.3) else rest
         stacked = g.op("Transpose", shaped, perm=[rank + first, *turned])
         taken = [g.op("Gather", stacked, g.constant(np.int64(number)), axis=0) for number in range(parts)]
     elif kind == 1:
-        g.op("Split", made, g.ints(*[heads * width] * parts), outputs=parts, axis=axis_end(g, rank))
+        g.op("Split", product, g.ints(*[heads * width] * parts), outputs=parts, axis=axis_end(g, rank))
         taken = list(g.nodes[-1].output)
     else:
         ends = [number * heads * width for number in range(parts + 1)]
         taken = [
-            g.op("Slice", made, g.ints(start), g.ints(stop), g.ints(axis_end(g, rank)))
+            g.op("Slice", product, g.ints(start), g.ints(stop), g.ints(axis_end(g, rank)))
             for start, stop in pairwise(ends)
         ]
     if kind and g.chance(0.7):
@@ -89,22 +89,22 @@ def bordered(g: Grower) -> None:
     """An image of wide channels is cropped, joined or gets a border, and convolved again."""
     x = g.pick(lambda name: g.rank(name) == 4 and min(g.shape(name)[2:]) >= 4)
     channels = g.one_of((16, 16, 32, 24))
-    made = _convolved(g, x, channels)
+    image = _convolved(g, x, channels)
     for _ in range(g.between(1, 3)):
         kind, axis = g.between(0, 3), g.between(2, 3)
-        size = g.shape(made)[axis]
+        size = g.shape(image)[axis]
         if kind == 0 and size >= 4:
             start, stop = g.between(0, 1), size - g.between(0, 2)
-            made = g.op("Slice", made, g.ints(start), g.ints(stop), g.ints(axis), g.ints(g.one_of((1, 1, 2))))
+            image = g.op("Slice", image, g.ints(start), g.ints(stop), g.ints(axis), g.ints(g.one_of((1, 1, 2))))
         elif kind == 1:
             pads = [0, 0, *(g.between(0, 2) for _ in range(2)), 0, 0, *(g.between(0, 2) for _ in range(2))]
             mode = ("constant", "edge", "reflect")[g.between(0, 2)]
-            made = g.op("Pad", made, g.ints(*pads), mode=mode)
+            image = g.op("Pad", image, g.ints(*pads), mode=mode)
         elif kind == 2:
-            made = g.op("Concat", made, _convolved(g, x, channels) if g.chance(0.5) else made, axis=axis)
+            image = g.op("Concat", image, _convolved(g, x, channels) if g.chance(0.5) else image, axis=axis)
         else:
-            made = g.op(("Relu", "Sigmoid", "Neg")[g.between(0, 2)], made)
-    _convolved(g, made, g.one_of((16, 8, 32)))
+            image = g.op(("Relu", "Sigmoid", "Neg")[g.between(0, 2)], image)
+    _convolved(g, image, g.one_of((16, 8, 32)))
 
 
 def _convolved(g: Grower, x: str, out: int) -> str:
@@ -157,9 +157,9 @@ def enlarged(g: Grower) -> None:
     channels = g.shape(image)[1]
     weight = g.normal(g.one_of((8, 16, 33)), channels, 1, 1, scale=1 / math.sqrt(channels))
     bias = [g.normal(g.shape(weight)[0])] if g.chance(0.5) else []
-    made = g.op("Conv", image, weight, *bias)
+    result = g.op("Conv", image, weight, *bias)
     if g.chance(0.5):
-        g.op("Sigmoid", made)
+        g.op("Sigmoid", result)
 
 
 def suppressed(g: Grower) -> None:

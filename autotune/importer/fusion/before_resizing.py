@@ -97,7 +97,8 @@ class _ConvolvedFirst(Step):
             return []
         image = str(node.input[0])
         joined = self.makers.get(image)
-        is_joined = joined is not None and joined.op_type == "Concat" and attributes_of(joined).get("axis") == 1
+        rank = len(self.scope.shapes[node.input[1]])
+        is_joined = joined is not None and joined.op_type == "Concat" and attributes_of(joined)["axis"] % rank == 1
         names = [str(name) for name in joined.input] if joined is not None and is_joined else [image]
         shapes = [self.scope.shapes.get(name) for name in names]
         readers = self.readers(image)

@@ -58,7 +58,7 @@ def workers_of(parent: int | None) -> set[int]:
 
 
 def wait_for(condition: Callable[[], T]) -> T:
-    """What ``condition`` gives once it is true; an error after a minute."""
+    """The result of ``condition`` once it is true; an error after a minute."""
     end = time.monotonic() + 60.0
     while not (result := condition()):
         assert time.monotonic() < end

@@ -53,7 +53,7 @@ OLDER = {
     ),
     "the same at another opset": ('"" : 15', "u = local.inner(x)", np.negative),
 }
-"""What is special of a function → its opsets, its body, and what it computes."""
+"""Peculiarity of a function → its opsets, its body, and the function that it computes."""
 
 INNER = '<domain: "local", opset_import: ["" : 16]> inner (x) => (u) { u = Neg(x) }'
 

@@ -42,13 +42,13 @@ def convolved(graph, tmp_path):
         ("cubic", {"coordinate_transformation_mode": "pytorch_half_pixel"}),
     ],
 )
-@pytest.mark.parametrize("joined", [(), ("s", "u", "s"), ("s", "s", "u")])
-def test_the_small_image_is_convolved(mode, attributes, joined, tmp_path):
+@pytest.mark.parametrize(("joined", "axis"), [((), 1), (("s", "u", "s"), 1), (("s", "s", "u"), -3)])
+def test_the_small_image_is_convolved(mode, attributes, joined, axis, tmp_path):
     resize, numbers = resized("x", "u", 2, mode, **attributes)
     rng = np.random.default_rng(0)
     nodes, inputs, image = [resize], [value("x", SMALL)], "u"
     if joined:
-        nodes += [helper.make_node("Concat", joined, ["j"], axis=1)]
+        nodes += [helper.make_node("Concat", joined, ["j"], axis=axis)]
         inputs, image = [*inputs, value("s", (1, 3, 12, 10))], "j"
     numbers |= {"w": weight(16, 38 if joined else 32, 1, 1), "b": rng.standard_normal(16).astype(np.float32)}
     nodes += [helper.make_node("Conv", [image, "w", "b"], ["c"]), helper.make_node("Relu", ["c"], ["y"])]

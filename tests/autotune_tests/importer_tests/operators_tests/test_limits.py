@@ -90,3 +90,11 @@ def test_an_index_of_what_is_computed_from_bytes(kind, tmp_path):
     ours, theirs = run(model, tmp_path, {"q": q})
     found, right = (np.take_along_axis(q, y[0][:, None].astype(np.int64), 1) for y in (ours, theirs))
     assert np.array_equal(found, right)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((0, 5), 1), ((4, 1, 6), 1), ((30000,), 0)])
+def test_the_index_of_no_rows_of_one_element_and_of_a_long_axis(shape, axis, tmp_path):
+    nodes = [helper.make_node("ArgMin", ["x"], ["i"], axis=axis, keepdims=0)]
+    nodes.append(helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT))
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    assert close(*run(model_of(nodes, [value("x", shape)], ["y"]), tmp_path, {"x": x}))

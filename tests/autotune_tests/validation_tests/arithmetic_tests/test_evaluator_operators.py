@@ -1,4 +1,4 @@
-"""What ONNX's evaluator uses instead of its own operators."""
+"""Operators that ONNX's evaluator uses instead of its own."""
 
 import numpy as np
 import onnx

@@ -10,12 +10,24 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from autotune.artifact.directory import read_artifact
 from autotune.artifact.known_models import remember_model
 from autotune.artifact.manifest import AUTO as AUTO_STREAMS
-from autotune.artifact.manifest import STREAMS, annotate, read_manifest, sha256
+from autotune.artifact.manifest import (
+    INTERFACE,
+    KERNELS,
+    STREAMS,
+    annotate,
+    kind_of,
+    read_manifest,
+    replace_field,
+    sha256,
+)
 from autotune.backends.backend_catalog import backend_of
+from autotune.builder.open_batch import any_batch
 from autotune.events import Observer
 from autotune.graph.lanes import devices_of
+from autotune.host.machine import is_foreign
 from autotune.importer.assumed_sets import assumed_sets
 from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.guarded_import import import_memory
@@ -58,6 +70,7 @@ def tune_models(plan: RunPlan, observe: Observer) -> Result:
         result = tune_portfolio(plan, tune, observe, measurers) if plan.jobs[1:] else tune(plan.jobs[0], observe, False)
     for job, part in zip(plan.jobs, result.parts if result.weights else [result], strict=True):
         _record_streams(part.artifact, plan.options)
+        _open_batch(part.artifact, job)
         remember_model(part.artifact, job.model)
     return result
 
@@ -71,6 +84,22 @@ def _record_streams(artifact: Path, options: Options) -> None:
     streams = 1 if options.objective == LATENCY else options.streams or AUTO_STREAMS
     if read_manifest(artifact)["provenance"].get(STREAMS, 1) != streams:
         annotate(artifact, {STREAMS: streams})
+
+
+def _open_batch(path: Path, job: PartJob) -> None:
+    """Write into an artifact of kernels whether it answers any batch.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    if kind_of(path) != KERNELS:
+        return
+    artifact = read_artifact(path)
+    runs_here = job.options.device and backend_of(artifact.target).has_lanes and not artifact.device_parts
+    if not runs_here or job.options.remote or is_foreign(artifact.target.architecture):
+        return
+    if artifact.interface is None and (interface := any_batch(artifact, job.model, job.options.seed)) is not None:
+        replace_field(path, INTERFACE, interface.to_data())
 
 
 def data_files(paths: Sequence[Path]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -24,6 +25,7 @@ from autotune.artifact.directory import Artifact
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.load import load_model
 from autotune.importer.model_files.inline_weights import model_without_weights
+from autotune.importer.onnx_model.guessed_shapes import BATCHES
 from autotune.importer.onnx_model.input_shapes import open_batches
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.importer.onnx_model.shapes import dim_name, is_known, true_inputs
@@ -151,19 +153,28 @@ def _batch_axes(graph: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> dict[st
     ):
         return {}
     first = open_batches(values)
-    names = {dim_name(value.type.tensor_type.shape.dim[0]) for value in values if value.name in first} - {""}
+
+    def is_batch(value: onnx.ValueInfoProto, axis: int, name: str) -> bool:
+        return (axis == 0 and value.name in first) or re.search(BATCHES, name.lower()) is not None
+
+    every = [
+        (value, axis, dim)
+        for value in values
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not is_known(dim)
+    ]
+    names = {dim_name(dim) for value, axis, dim in every if is_batch(value, axis, dim_name(dim))} - {""}
+    symbol = names.pop() if len(names) == 1 else BATCH
     axes: dict[str, int] = {}
-    for value in values:
-        dims = value.type.tensor_type.shape.dim
-        own = [
-            axis
-            for axis, dim in enumerate(dims)
-            if not is_known(dim) and (dim_name(dim) in names or (axis == 0 and value.name in first))
-        ]
-        if len(own) != 1 or built[value.name][own[0]] != 1:
+    for value, axis, dim in every:
+        if dim_name(dim) not in {symbol, *names} and not is_batch(value, axis, dim_name(dim)):
+            continue
+        if value.name in axes or built[value.name][axis] != 1:
             return {}
-        axes[value.name] = own[0]
-        dims[own[0]].dim_param = names.copy().pop() if len(names) == 1 else BATCH
+        axes[value.name] = axis
+        dim.dim_param = symbol
+    if len(axes) < len(values):
+        return {}
     return axes
 
 

@@ -68,11 +68,13 @@ def tune_models(plan: RunPlan, observe: Observer) -> Result:
     with import_memory(plan.options.import_memory), Measurers() as measurers:
         tune = partial(_tuned, measurers)
         result = tune_portfolio(plan, tune, observe, measurers) if plan.jobs[1:] else tune(plan.jobs[0], observe, False)
-    for job, part in zip(plan.jobs, result.parts if result.weights else [result], strict=True):
+    parts = result.parts if result.weights else (result,)
+    opened = []
+    for job, part in zip(plan.jobs, parts, strict=True):
         _record_streams(part.artifact, plan.options)
-        _open_batch(part.artifact, job)
+        opened.append(replace(part, any_batch=_open_batch(part.artifact, job)))
         remember_model(part.artifact, job.model)
-    return result
+    return replace(result, parts=tuple(opened)) if result.weights else opened[0]
 
 
 def _record_streams(artifact: Path, options: Options) -> None:
@@ -86,20 +88,22 @@ def _record_streams(artifact: Path, options: Options) -> None:
         annotate(artifact, {STREAMS: streams})
 
 
-def _open_batch(path: Path, job: PartJob) -> None:
-    """Write into an artifact of kernels whether it answers any batch.
+def _open_batch(path: Path, job: PartJob) -> bool:
+    """Return whether the artifact answers any batch, which an artifact of kernels has written into its manifest.
 
     Raises:
         ArtifactError: if it cannot be written.
     """
     if kind_of(path) != KERNELS:
-        return
+        return False
     artifact = read_artifact(path)
     runs_here = job.options.device and backend_of(artifact.target).has_lanes and not artifact.device_parts
-    if not runs_here or job.options.remote or is_foreign(artifact.target.architecture):
-        return
-    if artifact.interface is None and (interface := any_batch(artifact, job.model, job.options.seed)) is not None:
+    if artifact.interface is not None or not runs_here or job.options.remote:
+        return artifact.interface is not None
+    interface = None if is_foreign(artifact.target.architecture) else any_batch(artifact, job.model, job.options.seed)
+    if interface is not None:
         replace_field(path, INTERFACE, interface.to_data())
+    return interface is not None
 
 
 def data_files(paths: Sequence[Path]) -> list[tuple[str, str]]:

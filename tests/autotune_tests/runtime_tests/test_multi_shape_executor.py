@@ -24,19 +24,33 @@ def executor(built):
 
 @pytest.fixture
 def spied(monkeypatch):
-    """Make an executor note the rows of every call of kernels."""
+    """Make an executor note the rows of every run of kernels."""
 
     def spy_on(executor):
         seen, real = [], executor._executor
-
-        def spy(part):
-            seen.append(part.shapes["rows"][0])
-            return real(part)
-
-        monkeypatch.setattr(executor, "_executor", spy)
+        monkeypatch.setattr(executor, "_executor", lambda part: Noting(real(part), part.shapes["rows"][0], seen))
         return seen
 
     return spy_on
+
+
+class Noting:
+    """An executor of one set of shapes that notes the rows of every run."""
+
+    def __init__(self, executor, rows, seen):
+        self._executor, self._rows, self._seen = executor, rows, seen
+
+    def run(self, arrays):
+        self._seen.append(self._rows)
+        return self._executor.run(arrays)
+
+    def run_live(self, arrays, live):
+        self._seen.append(self._rows)
+        return self._executor.run_live(arrays, live)
+
+    def run_rows(self, arrays, count):
+        self._seen += [self._rows] * count
+        return self._executor.run_rows(arrays, count)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ class Serving:
         self.first = self._executors.get(WIDE) or self._executors[0]
         frame = opened.artifact.frame if isinstance(opened.artifact, Artifact) else None
         self.noise = NoiseSource(self.first.inputs, options.seed, partial(_shapes_of_parts, opened.artifact))
-        self.check = InputCheck(self.first.inputs, frame, self.noise)
+        one_set = isinstance(opened.artifact, Artifact)
+        self.check = InputCheck(self.first.inputs, frame, self.noise, one_set=one_set)
         self.generation = self.first if isinstance(self.first, GenerationExecutor) else None
         if self.generation is not None:
             pasts = {cache.past for cache in self.generation.caches}

@@ -194,10 +194,10 @@ def _interface(
         for spec in artifact.inputs
     ]
     results = references.outputs(random_inputs(wide, seed))
-    made = [replace(spec, shape=array.shape) for spec, array in zip(artifact.outputs, results, strict=True)]
+    wide_outputs = [replace(spec, shape=array.shape) for spec, array in zip(artifact.outputs, results, strict=True)]
     inputs, outputs = (
         [[(spec.name, spec.shape, spec.dtype) for spec in specs] for specs in side]
-        for side in ([artifact.inputs, wide], [artifact.outputs, made])
+        for side in ([artifact.inputs, wide], [artifact.outputs, wide_outputs])
     )
     opened = open_interface(graph, inputs, outputs)
     return with_independence(opened, [{spec.name: spec.shape for spec in wide}], references.outputs, seed)

@@ -124,15 +124,15 @@ class NativeExecutor(Executor):
         shapes = [spec.shape for spec in self._steps.outputs]
         if self.library.run_rows is None or not all(shapes):
             return super().run_rows(inputs, count)
-        made = [
+        outputs = [
             np.empty((count * first, *rest), spec.dtype)
             for spec, (first, *rest) in zip(self._steps.outputs, shapes, strict=True)
         ]
-        run = Run(self._layout, inputs, made)
+        run = Run(self._layout, inputs, outputs)
         status = self.library.run_rows(self.handle, run.inputs_at, run.outputs_at, run.report, self._token, count)
         if status != OK:
             self.raise_failure(status, run.said())
-        return made
+        return outputs
 
     def timeline(self, inputs: Arrays) -> list[Span]:
         """Run once; when every group ran."""

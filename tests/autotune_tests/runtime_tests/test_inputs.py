@@ -90,7 +90,7 @@ def test_known_sizes_next_to_an_open_batch_may_be_open_too():
     )
     with pytest.raises(UsageError, match=option):
         InputCheck(specs, one_set=True).arrays({"image": image})
-    with pytest.raises(UsageError, match="built for batchx3x224x224$"):
+    with pytest.raises(UsageError, match=r"built for batchx3x224x224$"):
         InputCheck(specs).arrays({"image": image})
 
 

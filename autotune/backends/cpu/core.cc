@@ -796,22 +796,28 @@ void copy_outputs(tune_core* core, const void* const* inputs, void* const* outpu
 bool is_cancelled(const tune_request* request) { return __atomic_load_n(&request->cancelled, __ATOMIC_SEQ_CST) != 0; }
 
 // Before the runs of a call: a mark that `tune_core_cancel` sets from now on ends the run at hand and those behind it.
-void begin_call(tune_core* core, const tune_request* request) {
+// Returns whether the caller was sent to its core's CPU, from `before`.
+bool begin_call(tune_core* core, const tune_request* request, cpu_set_t* before) {
+  const int64_t cpu = core->threads[0].cpu;
+  // A caller that is where it belongs stays there: the others' CPUs are busy. Pinning costs microseconds.
+  // Where threads of devices wake up on it, it would be moved.
+  const bool moved = cpu >= 0 && (core->has_devices || sched_getcpu() != cpu) &&
+                     pthread_getaffinity_np(pthread_self(), sizeof(*before), before) == 0;
+  if (moved) pin(cpu);
   core->abort.value.store(0);
   set(core->failed, 0);
-  // Who cancels a request marks it before the run: if that was before the first line, the mark is seen here.
+  // Who cancels a request marks it before the run: if that was before the lines above, the mark is seen here.
   if (request != nullptr && is_cancelled(request)) set(core->abort, 1);
+  return moved;
+}
+
+void end_call(bool moved, const cpu_set_t* before) {
+  if (moved) pthread_setaffinity_np(pthread_self(), sizeof(*before), before);
 }
 
 int run_once(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report) {
   if (!patch_inputs(core, inputs)) return say(report, TUNE_NO_MEMORY, "no memory for a copy of an input");
   Thread* first = &core->threads[0];
-  cpu_set_t before;
-  // A caller that is where it belongs stays there: the others' CPUs are busy. Pinning costs microseconds.
-  // Where threads of devices wake up on it, it would be moved.
-  bool moved = first->cpu >= 0 && (core->has_devices || sched_getcpu() != first->cpu) &&
-               pthread_getaffinity_np(pthread_self(), sizeof(before), &before) == 0;
-  if (moved) pin(first->cpu);
   Thread* outside = here;
   here = first;
   uint64_t epoch = core->epoch.value.fetch_add(1) + 1;
@@ -823,7 +829,6 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
     await(core, [&] { return get(done) == epoch; });
   }
   here = outside;
-  if (moved) pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
   uint64_t failed = get(core->failed);
   if (failed != 0) {
     take_workspaces(core);
@@ -1049,8 +1054,10 @@ int tune_core_run_live(tune_core* core, const void* const* inputs, void* const* 
   pthread_mutex_lock(&core->running);
   core->times = times;
   core->live = live < core->rows ? live : 0;
-  begin_call(core, request);
+  cpu_set_t before;
+  const bool moved = begin_call(core, request, &before);
   int status = run_once(core, inputs, outputs, report);
+  end_call(moved, &before);
   pthread_mutex_unlock(&core->running);
   return status;
 }
@@ -1061,7 +1068,8 @@ int tune_core_run_rows(tune_core* core, const void* const* inputs, void* const* 
   pthread_mutex_lock(&core->running);
   core->times = nullptr;
   core->live = 0;
-  begin_call(core, request);
+  cpu_set_t before;
+  const bool moved = begin_call(core, request, &before);
   int status = say(report, TUNE_OK, "");
   for (int64_t row = 0; row < count && status == TUNE_OK; ++row) {
     for (int64_t i = 0; i < core->inputs_count; ++i) {
@@ -1072,6 +1080,7 @@ int tune_core_run_rows(tune_core* core, const void* const* inputs, void* const* 
     }
     status = run_once(core, core->row_inputs, core->row_outputs, report);
   }
+  end_call(moved, &before);
   pthread_mutex_unlock(&core->running);
   return status;
 }

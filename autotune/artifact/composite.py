@@ -147,6 +147,19 @@ class Composite:
         return read_weights(self.path / WEIGHTS, self.entries)
 
 
+def one_part(artifact: Artifact) -> Composite:
+    """Return an artifact of kernels with an ``interface`` as one of a single set of shapes, which is open already."""
+    assert artifact.interface is not None
+    inputs, outputs = (
+        tuple(OpenSpec(spec.name, spec.shape, spec.dtype) for spec in specs)
+        for specs in (artifact.inputs, artifact.outputs)
+    )
+    part = Part(artifact.path, KERNELS, inputs, outputs, (), (), artifact.target.threads, artifact.source)
+    composite = Composite(artifact.path, SHAPES, artifact.interface, (part,), artifact.provenance, ())
+    composite._opened[part.path] = artifact
+    return composite
+
+
 def model_of(tuned: Path) -> Path:
     """Return where the ONNX file lies that a tuned segment was made from: beside it."""
     return tuned.with_name(f"{tuned.name}.onnx")

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from autotune.artifact.held_files import HeldFile
 from autotune.artifact.manifest import (
     CACHES,
+    INTERFACE,
     KERNELS,
     MANIFEST,
     WEIGHTS,
@@ -47,7 +48,7 @@ from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import read_weights, write_weights
 from autotune.frame.frame import Frame
 from autotune.graph.steps import LiveRows, Steps
-from autotune.interface import Cache, TensorSpec
+from autotune.interface import Cache, Interface, TensorSpec
 from schedules.target import Target
 from schedules.task import Task
 from schedules.vocabulary.bounded import GZIP, parsed_json, unpacked
@@ -74,6 +75,7 @@ class Artifact:
         cpu: features of a CPU that the code may use, by the Linux kernel's names.
         source: what it was opened from.
         live: what of it may be left out; of a part for one of several sets of shapes.
+        interface: the model's, where it answers other batches too, in several runs; None where it does not.
     """
 
     path: Path
@@ -89,6 +91,7 @@ class Artifact:
     cpu: tuple[str, ...] = ()
     source: Source | None = None
     live: LiveRows | None = None
+    interface: Interface | None = None
 
     @cached_property
     def plan(self) -> Plan:
@@ -190,6 +193,7 @@ class Source:
                 decode(tuple[Cache, ...], data.get("caches", [])),
                 decode(tuple[str, ...], data["cpu"]),
                 self,
+                interface=Interface.from_data(data[INTERFACE]) if data.get(INTERFACE) else None,
             )
 
 

@@ -17,6 +17,7 @@ Fields of every kind:
     inputs, outputs
                 name, shape and dtype of each; a size that is open has a name, one that depends on data is ``?``
     frame       of kernels: what is done on the host around them (``autotune/frame``); null where that is nothing
+    interface   of kernels: the open inputs and outputs, where any batch is answered row by row; else null or missing
     caches      of kernels: inputs that they append to, and the outputs that these are (``interface.Cache``)
     parts       artifacts and ONNX files in this directory: ``path``, ``kind`` (``kernels`` or ``onnx``), ``identity``
     cpu         of kernels for a CPU: features that the code may use, by the Linux kernel's names
@@ -51,6 +52,9 @@ FORMAT = 6
 features. They are refused: ``tune build`` renews an artifact from the log."""
 
 WEIGHTS = "weights.bin"
+
+INTERFACE = "interface"
+"""Field of the inputs and outputs with open sizes; of kernels null if they answer their own batch alone."""
 
 KERNELS, SHAPES, SEGMENTS = "kernels", "shapes", "segments"
 KINDS = {
@@ -238,6 +242,16 @@ def annotate(path: Path, provenance: Mapping[str, Any]) -> None:
     with changing(path) as folder:
         data = read_manifest(folder)
         _write(folder, {**data, "provenance": {**data["provenance"], **provenance}})
+
+
+def replace_field(path: Path, name: str, value: Any) -> None:
+    """Give a field of the manifest of the artifact at ``path``, which no hash covers, another value.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    with changing(path) as folder:
+        _write(folder, {**read_manifest(folder), name: value})
 
 
 def attach(path: Path, name: str, content: bytes) -> None:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune.graph.lanes import Lane
@@ -88,6 +89,22 @@ class Executor(ABC):
         What the others would yield may be left out: it may be anything.
         """
         return self.run(arrays)
+
+    def run_rows(self, arrays: Arrays, count: int) -> list[NDArray[Any]]:
+        """Run ``count`` times, as one call; the outputs of all runs, one behind the other along their first axis.
+
+        Args:
+            arrays: the inputs of all runs, one behind the other along their first axis; ``count`` is 1 at least.
+
+        Raises:
+            UsageError, RunError: as ``run``.
+        """
+        shares = [len(array) // count for array in arrays]
+        runs = [
+            self.run([array[row * share : (row + 1) * share] for array, share in zip(arrays, shares, strict=True)])
+            for row in range(count)
+        ]
+        return [np.concatenate(parts) for parts in zip(*runs, strict=True)]
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """(symbol, seconds) of every kernel call of one run, in order; empty where that cannot be measured."""

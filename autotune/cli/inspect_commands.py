@@ -169,8 +169,11 @@ def verify(
 ) -> Reply:
     """Compare outputs with ONNX Runtime's. Inputs are random."""
     from autotune.artifact.composite import model_of, read_composite
+    from autotune.artifact.directory import read_artifact
     from autotune.artifact.manifest import KERNELS, SEGMENTS, kind_of
+    from autotune.builder.open_batch import CHECKED_ROWS, References, check_rows
     from autotune.validation.bisect import bisect as find_culprit
+    from autotune.validation.verify import complaint as wrong_outputs
 
     kind = kind_of(artifact)
     parts = [artifact] if kind in (KERNELS, SEGMENTS) else [part.path for part in read_composite(artifact).parts]
@@ -182,6 +185,11 @@ def verify(
         lines.append(cli_text.verdict_line(verdict))
         complaints += complaint
         data.append({**asdict(verdict), "artifact": str(part)})
+        if kind == KERNELS and (opened := read_artifact(part)).interface is not None:
+            rows = check_rows(opened, References(model), seed)
+            lines.append(f"{CHECKED_ROWS} rows: {cli_text.verdict_line(rows)}")
+            complaints += [] if rows.passed else [wrong_outputs(part, rows, seed)]
+            data[-1]["rows"] = asdict(rows)
         if bisect and kind != SEGMENTS:
             culprit = find_culprit(part, model, seed)
             data[-1]["culprit"] = None if culprit is None else asdict(culprit)
@@ -208,10 +216,10 @@ def _compared(artifact: Path, model: Path, seed: int, foreign: bool) -> tuple[Ve
     from autotune.importer.guarded_import import load_checked
     from autotune.runtime.session import InferenceSession
     from autotune.validation.reference_runs import Reference
-    from autotune.validation.verify import compare_session, complaint
+    from autotune.validation.verify import compare_session, complaint, session_specs
 
     session = InferenceSession(artifact)
-    shapes = {arg.name: tuple(int(size or 0) for size in arg.shape) for arg in session.get_inputs() if arg.shape}
+    shapes = {spec.name: spec.shape for spec in session_specs(session) if spec.shape}
     try:
         loaded = load_checked(model, shapes, foreign=foreign)
     except UsageError as error:  # it speaks of --input, which this command does not have

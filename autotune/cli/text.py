@@ -44,6 +44,11 @@ def run_lines(result: Result, in_turn: Mapping[str, Any] | None = None) -> list[
         lines.append(str(result.precision))
     if result.placement is not None:
         lines += result.placement.lines()
+    lines += [
+        f"{own.model}: calls of any batch are answered, row by row"
+        for own in (result.parts if result.weights else [result])
+        if own.any_batch
+    ]
     if result.verified is not None:
         lines.append(verdict_line(result.verified))
     elif result.reason and not result.parts:

@@ -38,6 +38,7 @@ class InputCheck:
         frame: of the artifact, which says what is a sequence.
         noise: draws the inputs of noise that a feed leaves out.
         inner: whether the inputs are values inside a model, whose sizes no option names.
+        one_set: whether the model may leave other sizes open too: these are of kernels for one set of shapes.
 
     Attributes:
         seen: shapes of all inputs → feeds of them, of a model with open sizes. Threads that count at the same moment
@@ -50,6 +51,7 @@ class InputCheck:
         frame: Frame | None = None,
         noise: NoiseSource | None = None,
         inner: bool = False,
+        one_set: bool = False,
     ) -> None:
         # What completes a feed, in order; nothing for most models.
         self._steps: list[Callable[[Mapping[str, Any]], dict[str, Any]]] = []
@@ -69,8 +71,8 @@ class InputCheck:
             if not _is_closed(spec)
         ]
         self._equal = _equal_sizes(specs)
-        # Inputs of one shape, which the model may leave open.
-        self._one_shape = {spec.name for spec in specs if _is_closed(spec) and not inner} - self._drawn
+        # Inputs with sizes that the model may leave open.
+        self._one_set = {spec.name for spec in specs if (one_set or _is_closed(spec)) and not inner} - self._drawn
         self.seen: dict[tuple[tuple[int, ...], ...], int] = {}
 
     def arrays(self, feed: Mapping[str, Any]) -> list[Array]:
@@ -154,7 +156,7 @@ class InputCheck:
         have, built = f"shape {array.shape}", str(_wanted(spec))
         if str(array.dtype) != spec.dtype:
             have, built = f"{have} and type {array.dtype}", f"{built} and {spec.dtype}"
-        elif spec.name in self._one_shape and array.size and array.ndim == len(spec.shape):
+        elif spec.name in self._one_set and array.size and array.ndim == len(spec.shape):
             flag = shlex.quote(f"{spec.name}:{shape_text(array.shape)}")
             built = f"{built}; if the model leaves that size open, use 'tune run' with --input {flag}"
         return UsageError(f"input {spec.name!r} has {have}, the artifact was built for {built}")

@@ -11,13 +11,15 @@ from __future__ import annotations
 import logging
 import math
 import shlex
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 
 from autotune.artifact.composite import MODEL, Composite, Part
-from autotune.backends.executor import Span
+from autotune.backends.executor import Executor, Span, StreamCall, Streams
 from autotune.runtime.artifact_executor import Array, Arrays, LazyExecutor
 from autotune.runtime.inputs import shape_text
 from autotune.runtime.one_shape_executor import OneShapeExecutor
@@ -120,6 +122,15 @@ class MultiShapeExecutor(LazyExecutor):
             if len(self._known) < MOST_KNOWN:
                 self._known[shapes] = known
         return known
+
+    def streams(self, others: Sequence[Executor]) -> Streams | None:
+        """Implement ``Executor.streams``: of one part, Python takes part only in calls of other shapes than its own."""
+        executors = [self, *(other for other in others if isinstance(other, MultiShapeExecutor))]
+        if len(self._parts) != 1:
+            return None
+        own, *rest = (executor._executor(self._parts[0]) for executor in executors)
+        exact = own.streams(rest)
+        return None if exact is None else OnePartStreams(exact, self._in_order(self._parts[0]), executors)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """Implement ``Executor.profile``, of the part for these very shapes."""
@@ -224,18 +235,25 @@ class MultiShapeExecutor(LazyExecutor):
         return trimmed
 
     def _in_pieces(self, arrays: Arrays, sizes: Mapping[str, int], way: _Way) -> list[Array]:
-        symbol, size = way.symbol, way.size
+        symbol, size, total = way.symbol, way.size, sizes[way.symbol]
         axes = self._interface.axes(symbol)
         along = [axes.get(spec.name, []) for spec in self.inputs]
-        starts = range(0, sizes[symbol], size)
-        pieces = [
-            self.run([cut(array, own, start, start + size) for array, own in zip(arrays, along, strict=True)])
-            for start in starts
+        ends = [spec.shape.index(symbol) for spec in self.outputs]
+        part = self._by_shapes.get(
+            tuple(_resized(array.shape, own, size) for array, own in zip(arrays, along, strict=True))
+        )
+        pieces, start = [], 0
+        if part is not None and not any(ends) and all(own == [0] for own in along):  # pieces lie behind one another
+            count = total // size
+            start = count * size
+            pieces.append(self._executor(part).run_rows([array[:start] for array in arrays], count))
+        pieces += [
+            self.run([cut(array, own, first, first + size) for array, own in zip(arrays, along, strict=True)])
+            for first in range(start, total, size)
         ]
-        return [
-            np.concatenate([piece[number] for piece in pieces], axis=spec.shape.index(symbol))
-            for number, spec in enumerate(self.outputs)
-        ]
+        if len(pieces) == 1:
+            return pieces[0]
+        return [np.concatenate([piece[number] for piece in pieces], axis) for number, axis in enumerate(ends)]
 
     def _refusal(self, shapes: Shapes) -> str:
         """Return a message that names the shapes that are there and the one to add."""
@@ -248,12 +266,84 @@ class MultiShapeExecutor(LazyExecutor):
         )
 
 
+@dataclass(frozen=True)
+class OnePartStreams:
+    """An implementation of ``Streams``, for an artifact of one set of shapes that answers others in several calls.
+
+    Attributes:
+        exact: the streams for calls of the very ``shapes``.
+        executors: of every stream.
+    """
+
+    exact: Streams
+    shapes: Shapes
+    executors: Sequence[MultiShapeExecutor]
+
+    def call(self, inputs: Arrays) -> StreamCall:
+        """Implement ``Streams.call``."""
+        return self.exact.call(inputs) if _shapes(inputs) == self.shapes else LedCall(self, inputs)
+
+    def run(self, inputs: Arrays, timeout_s: float | None) -> list[Array]:
+        """Implement ``Streams.run``."""
+        if _shapes(inputs) == self.shapes:
+            return self.exact.run(inputs, timeout_s)
+        return LedCall(self, inputs).run(timeout_s)
+
+    def cancel_runs(self) -> None:
+        """Implement ``Streams.cancel_runs``."""
+        self.exact.cancel_runs()
+
+    def stream(self, timeout_s: float | None) -> AbstractContextManager[int]:
+        """Implement ``Streams.stream``."""
+        return self.exact.stream(timeout_s)
+
+
+class LedCall:
+    """An implementation of ``StreamCall``, of other shapes than those of the part."""
+
+    def __init__(self, streams: OnePartStreams, inputs: Arrays) -> None:
+        self._streams, self._inputs = streams, inputs
+        self._lock = threading.Lock()
+        self._on: MultiShapeExecutor | None = None
+        self._cancelled = False
+
+    def run(self, timeout_s: float | None) -> list[Array]:
+        """Implement ``StreamCall.run``."""
+        streams = self._streams
+        streams.executors[0].check(self._inputs)  # before it waits
+        with streams.stream(timeout_s) as number:
+            executor = streams.executors[number]
+            with self._lock:
+                self._on = executor
+                if self._cancelled:
+                    executor.halt()
+            try:
+                return executor.run(self._inputs)
+            finally:
+                with self._lock:
+                    self._on = None
+                    if self._cancelled:
+                        executor.resume()
+
+    def cancel(self) -> None:
+        """Implement ``StreamCall.cancel``; one that waits ends when it gets a stream."""
+        with self._lock:
+            if not self._cancelled and self._on is not None:
+                self._on.halt()
+            self._cancelled = True
+
+
 def cut(array: Array, axes: Sequence[int], start: int, stop: int | None) -> Array:
     """``array`` from ``start`` to ``stop`` along ``axes``."""
     index = [slice(None)] * array.ndim
     for axis in axes:
         index[axis] = slice(start, stop)
     return np.ascontiguousarray(array[tuple(index)])
+
+
+def _resized(shape: Sequence[int], axes: Sequence[int], size: int) -> tuple[int, ...]:
+    """``shape`` with ``size`` on ``axes``."""
+    return tuple(size if axis in axes else own for axis, own in enumerate(shape))
 
 
 def _shapes(arrays: Arrays) -> Shapes:

@@ -52,6 +52,11 @@ class OneShapeExecutor(ArtifactExecutor):
         outputs = self._kernels.run_live(self._read(arrays), live)
         return outputs if self._as_made else self._as_users_see(outputs)
 
+    def run_rows(self, arrays: Arrays, count: int) -> list[Array]:
+        """Implement ``Executor.run_rows``."""
+        outputs = self._kernels.run_rows(self._read(arrays), count)
+        return outputs if self._as_made else self._as_users_see(outputs, count)
+
     def live_rows(self, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
         """See ``Backend.live_rows``; cases hold arrays as users give them."""
         read = [LiveCase(case.live, self._read(case.zeros), self._read(case.other)) for case in cases]
@@ -85,11 +90,11 @@ class OneShapeExecutor(ArtifactExecutor):
             for array in arrays
         ]
 
-    def _as_users_see(self, outputs: list[Array]) -> list[Array]:
-        """All outputs, in the types that users see; no kernel makes one without elements."""
+    def _as_users_see(self, outputs: list[Array], count: int = 1) -> list[Array]:
+        """All outputs of ``count`` runs, in the types that users see; no kernel makes one without elements."""
         kernels = iter(outputs)
         return [
-            np.zeros(spec.shape, dtype) if 0 in spec.shape else next(kernels).view(dtype)
+            np.zeros((count * spec.shape[0], *spec.shape[1:]), dtype) if 0 in spec.shape else next(kernels).view(dtype)
             for spec, dtype in self._outputs
         ]
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from autotune.artifact.composite import Composite, read_composite
+from autotune.artifact.composite import Composite, one_part, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.held_files import read_whole
 from autotune.artifact.manifest import AUTO, KERNELS, SHAPES, STREAMS, read_manifest
@@ -76,7 +76,8 @@ class Serving:
         self.first = self._executors.get(WIDE) or self._executors[0]
         frame = opened.artifact.frame if isinstance(opened.artifact, Artifact) else None
         self.noise = NoiseSource(self.first.inputs, options.seed, partial(_shapes_of_parts, opened.artifact))
-        self.check = InputCheck(self.first.inputs, frame, self.noise)
+        one_set = isinstance(opened.artifact, Artifact)
+        self.check = InputCheck(self.first.inputs, frame, self.noise, one_set=one_set)
         self.generation = self.first if isinstance(self.first, GenerationExecutor) else None
         if self.generation is not None:
             pasts = {cache.past for cache in self.generation.caches}
@@ -400,6 +401,8 @@ class _Opened:
         if isinstance(self.artifact, Artifact):
             if self.artifact.caches:
                 return GenerationExecutor(self.artifact, threads, cpus)
+            if self.artifact.interface is not None:
+                return MultiShapeExecutor(one_part(self.artifact), threads, cpus)
             kernels = OneShapeExecutor(self.artifact, threads, cpus)
             return kernels if self.artifact.frame is None else FramedExecutor(kernels, self.artifact.frame)
         if self._kind == SHAPES:
@@ -455,8 +458,13 @@ def _batcher(path: Path, artifact: Artifact | Composite, options: ServeOptions) 
     """Return the batcher, which joins requests.
 
     Raises:
-        UsageError: if that may change results, or the artifact has but one set of shapes.
+        UsageError: if that may change results, or the artifact has kernels for one row alone.
     """
+    if isinstance(artifact, Artifact) and artifact.interface is not None:
+        raise UsageError(
+            f"max_batch is {options.max_batch}, but {path} computes the rows of a batch one after the other; "
+            "tune it for several, as with --input 'NAME:{1,8}x3x224x224'"
+        )
     if isinstance(artifact, Composite):
         for symbol in artifact.interface.symbols:
             if _may_join(artifact, symbol):

@@ -12,22 +12,19 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import onnx
-from numpy.typing import NDArray
 
 from autotune.artifact.composite import MODEL, Composite, Part, extract_part, read_composite, write_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
+from autotune.builder.open_batch import References
 from autotune.frame.noise import noise_of
 from autotune.graph.steps import LiveRows
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
-from autotune.importer.load import load_model
 from autotune.importer.onnx_model.open_axes import open_interface, wider_shapes
 from autotune.interface import Interface, TensorSpec
 from autotune.options import BF16
@@ -36,14 +33,10 @@ from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.independence import live_rows, with_independence
-from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import compare_outputs, complaint, random_inputs
 from schedules.vocabulary.errors import AutotuneError, VerificationError
 
 logger = logging.getLogger(__name__)
-
-KEPT_REFERENCES = 2
-"""Sessions of the reference engine that are kept: experiments compare the results at two sizes again and again."""
 
 MOST_BYTES = 2_000_000_000
 """Bytes of a model in one file; Protobuf allows 2 GiB."""
@@ -64,7 +57,7 @@ class ShapeSets:
         self._counts = job.thread_counts
         self._kinds = [(threads, shapes) for shapes in self._sets for threads in self._counts]
         self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
-        self._reference_of = lru_cache(KEPT_REFERENCES)(self._new_reference)
+        self._references = References(job.model)
 
     def parts(self, folder: Path) -> Iterator[PartJob]:
         """See ``Composition.parts``. All numbers of threads of one set of shapes share its import."""
@@ -141,7 +134,7 @@ class ShapeSets:
             try:
                 with third_party():
                     specs = [TensorSpec(name, wider[name], dtype) for name, _, dtype in inputs[-1]]
-                    arrays = self._outputs(random_inputs(specs, self._options.seed))
+                    arrays = self._references.outputs(random_inputs(specs, self._options.seed))
             except (AutotuneError, ThirdPartyError) as error:  # the model has a name there, but only one size
                 logger.debug("sizes %s are not served: %s", wider, error)
             else:
@@ -152,7 +145,7 @@ class ShapeSets:
                 opened = open_interface(model, [*inputs, more], [*outputs, results])
                 if opened.knows_outputs():
                     interface, sets = opened, [*sets, wider]
-        return with_independence(interface, sets, self._outputs, self._options.seed)
+        return with_independence(interface, sets, self._references.outputs, self._options.seed)
 
     def _live(
         self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface
@@ -171,17 +164,6 @@ class ShapeSets:
                 left_out[number] = rows
         return left_out
 
-    def _reference(self, feed: Mapping[str, NDArray[Any]]) -> Reference:
-        """The reference engine for inputs of these shapes."""
-        return self._reference_of(tuple((name, array.shape) for name, array in feed.items() if array.ndim))
-
-    def _new_reference(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Reference:
-        return Reference(load_model(self._model, dict(shapes)))
-
-    def _outputs(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """The reference engine's outputs."""
-        return self._reference(feed).outputs(dict(feed))[1]
-
     def _check_between(self, path: Path) -> None:
         """Compare the artifact with the reference at sizes that no part has.
 
@@ -195,7 +177,7 @@ class ShapeSets:
         for shapes in _unseen(interface, [part.shapes for part in composite.parts]):
             specs = [TensorSpec(spec.name, shapes[spec.name], spec.dtype) for spec in interface.inputs]
             feed = random_inputs(specs, seed)
-            verdict = compare_outputs(session, self._reference(feed), feed)
+            verdict = compare_outputs(session, self._references.of(feed), feed)
             if not verdict.passed:
                 told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
                 raise VerificationError(f"{complaint(path, verdict, seed)} (shapes {told})")

@@ -78,6 +78,7 @@ class Result:
         views: of the log, with everything that the artifact is made of.
         precision: what ``--precision auto`` decided; None where the precision was given.
         placement: what a placement on cores and devices takes; None where nothing was placed on a device.
+        any_batch: whether the artifact, built for one row of an open batch, answers any batch row by row.
     """
 
     model: str
@@ -102,6 +103,7 @@ class Result:
     views: tuple[LogView, ...] = ()
     precision: PrecisionChoice | None = None
     placement: PlacementSummary | None = None
+    any_batch: bool = False
 
     def to_data(self) -> dict[str, Any]:
         """As in ``tune run --json``; a run of several parts or models has an entry for each."""
@@ -130,6 +132,7 @@ class Result:
             "interrupted": self.interrupted,
             **({} if self.precision is None else {"precision": self.precision.to_data()}),
             **({} if self.placement is None else {"placement": asdict(self.placement)}),
+            **({"any_batch": True} if self.any_batch else {}),
         }
 
 

@@ -10,12 +10,24 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from autotune.artifact.directory import read_artifact
 from autotune.artifact.known_models import remember_model
 from autotune.artifact.manifest import AUTO as AUTO_STREAMS
-from autotune.artifact.manifest import STREAMS, annotate, read_manifest, sha256
+from autotune.artifact.manifest import (
+    INTERFACE,
+    KERNELS,
+    STREAMS,
+    annotate,
+    kind_of,
+    read_manifest,
+    replace_field,
+    sha256,
+)
 from autotune.backends.backend_catalog import backend_of
+from autotune.builder.open_batch import any_batch
 from autotune.events import Observer
 from autotune.graph.lanes import devices_of
+from autotune.host.machine import is_foreign
 from autotune.importer.assumed_sets import assumed_sets
 from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.guarded_import import import_memory
@@ -56,10 +68,13 @@ def tune_models(plan: RunPlan, observe: Observer) -> Result:
     with import_memory(plan.options.import_memory), Measurers() as measurers:
         tune = partial(_tuned, measurers)
         result = tune_portfolio(plan, tune, observe, measurers) if plan.jobs[1:] else tune(plan.jobs[0], observe, False)
-    for job, part in zip(plan.jobs, result.parts if result.weights else [result], strict=True):
+    parts = result.parts if result.weights else (result,)
+    opened = []
+    for job, part in zip(plan.jobs, parts, strict=True):
         _record_streams(part.artifact, plan.options)
+        opened.append(replace(part, any_batch=_open_batch(part.artifact, job)))
         remember_model(part.artifact, job.model)
-    return result
+    return replace(result, parts=tuple(opened)) if result.weights else opened[0]
 
 
 def _record_streams(artifact: Path, options: Options) -> None:
@@ -71,6 +86,24 @@ def _record_streams(artifact: Path, options: Options) -> None:
     streams = 1 if options.objective == LATENCY else options.streams or AUTO_STREAMS
     if read_manifest(artifact)["provenance"].get(STREAMS, 1) != streams:
         annotate(artifact, {STREAMS: streams})
+
+
+def _open_batch(path: Path, job: PartJob) -> bool:
+    """Return whether the artifact answers any batch, which an artifact of kernels has written into its manifest.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    if kind_of(path) != KERNELS:
+        return False
+    artifact = read_artifact(path)
+    runs_here = job.options.device and backend_of(artifact.target).has_lanes and not artifact.device_parts
+    if artifact.interface is not None or not runs_here or job.options.remote:
+        return artifact.interface is not None
+    interface = None if is_foreign(artifact.target.architecture) else any_batch(artifact, job.model, job.options.seed)
+    if interface is not None:
+        replace_field(path, INTERFACE, interface.to_data())
+    return interface is not None
 
 
 def data_files(paths: Sequence[Path]) -> list[tuple[str, str]]:

@@ -136,8 +136,8 @@ def _tails(
 
 def _may_split(interface: Interface, symbol: str, largest: Shapes, reference: Reference, seed: int) -> bool:
     axes = interface.axes(symbol)
-    every = all(symbol in spec.shape for spec in interface.outputs)
-    if not every or any(len(mine) > 1 for mine in axes.values()) or set(axes) != {s.name for s in interface.inputs}:
+    once = all(spec.shape.count(symbol) == 1 for spec in interface.outputs)  # not the products of all pairs of rows
+    if not once or any(len(mine) > 1 for mine in axes.values()) or set(axes) != {s.name for s in interface.inputs}:
         return False  # what does not belong to one part alone would have to be put together
     feed, size, smaller = _case(interface, symbol, largest, seed)
     whole = reference(feed)

@@ -220,6 +220,16 @@ class Reference:
         self._allowance: tuple[str, Allowance] | None = None
         self._edges: list[Edge] = []
         self._fitting: Arrays = {}
+        self._engine: tuple[str, RunReference] | None = None
+
+    def run(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
+        """Work like ``outputs``, for many inputs of which nothing else is asked: the engine stays open."""
+        if self._engine is None:
+            answer = _answer(self._model, [feed])
+            self._engine = answer.name, answer.run
+            return answer.name, answer.outputs[0]
+        name, run = self._engine
+        return name, run(feed)
 
     def outputs(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
         """Work like ``reference_outputs``."""

@@ -236,8 +236,14 @@ def _edge_mismatch(session: InferenceSession, reference: Reference, feed: Arrays
 def _rows_together(session: InferenceSession, outputs: Sequence[Any]) -> list[list[int]]:
     """Numbers of outputs of as many rows, where that depends on data."""
     groups: dict[int, list[int]] = {}
+    open_sizes = {size for spec in session.get_inputs() for size in spec.shape if isinstance(size, str)}
     for number, (spec, output) in enumerate(zip(session.get_outputs(), outputs, strict=True)):
-        if isinstance(output, np.ndarray) and spec.shape and not isinstance(spec.shape[0], int):
+        if (
+            isinstance(output, np.ndarray)
+            and spec.shape
+            and not isinstance(spec.shape[0], int)
+            and spec.shape[0] not in open_sizes
+        ):
             groups.setdefault(len(output), []).append(number)
     return list(groups.values())
 
@@ -250,11 +256,19 @@ def _in_order(allowance: Allowance, theirs: Sequence[Any], together: Sequence[Se
     )
 
 
+def session_specs(session: InferenceSession) -> list[TensorSpec]:
+    """Return the inputs of ``session`` as its kernels take them: an open batch is one row, what depends on data 0."""
+    args = [*session.get_inputs(), *session.get_overridable_initializers()]
+    return [TensorSpec(arg.name, tuple(map(_size, arg.shape)), arg.dtype) for arg in args]
+
+
+def _size(size: int | str | None) -> int:
+    return 1 if isinstance(size, str) else size or 0
+
+
 def session_inputs(session: InferenceSession, seed: int) -> Arrays:
     """Random values for what ``session`` takes."""
-    args = [*session.get_inputs(), *session.get_overridable_initializers()]
-    specs = [TensorSpec(arg.name, tuple(int(size or 0) for size in arg.shape), arg.dtype) for arg in args]
-    return random_inputs(specs, seed)
+    return random_inputs(session_specs(session), seed)
 
 
 def complaint(artifact: Path, verdict: Verdict, seed: int) -> str:

@@ -176,6 +176,8 @@ struct tune_core {
   const int64_t* input_bytes;
   Region* staged;     // where inputs go that kernels cannot read where they are
   const void** read;  // where kernels read every input of this run
+  const void** row_inputs;  // of the run at hand, of several of one call
+  void** row_outputs;
   Output* outputs;
   const void* const* weights;
   Patch* patches;
@@ -742,11 +744,14 @@ bool read_program(tune_core* core, const tune_program* program) {
   core->weights = program->weights;
   if (!map_region(static_cast<size_t>(*at++), core->huge_pages, &core->arena)) return false;
   core->inputs_count = *at++;
-  if (!keep(core, core->inputs_count, &core->staged) || !keep(core, core->inputs_count, &core->read)) return false;
+  if (!keep(core, core->inputs_count, &core->staged) || !keep(core, core->inputs_count, &core->read) ||
+      !keep(core, core->inputs_count, &core->row_inputs)) {
+    return false;
+  }
   core->input_bytes = at;
   at += core->inputs_count;
   core->outputs_count = *at++;
-  if (!keep(core, core->outputs_count, &core->outputs)) return false;
+  if (!keep(core, core->outputs_count, &core->outputs) || !keep(core, core->outputs_count, &core->row_outputs)) return false;
   for (int64_t i = 0; i < core->outputs_count; ++i, at += 3) core->outputs[i] = {at[0], at[1], at[2]};
   core->groups_count = *at++;
   if (!keep(core, core->groups_count, &core->groups)) return false;
@@ -790,20 +795,29 @@ void copy_outputs(tune_core* core, const void* const* inputs, void* const* outpu
 
 bool is_cancelled(const tune_request* request) { return __atomic_load_n(&request->cancelled, __ATOMIC_SEQ_CST) != 0; }
 
-int run_once(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report,
-             const tune_request* request) {
-  if (!patch_inputs(core, inputs)) return say(report, TUNE_NO_MEMORY, "no memory for a copy of an input");
-  Thread* first = &core->threads[0];
-  cpu_set_t before;
+// Before the runs of a call: a mark that `tune_core_cancel` sets from now on ends the run at hand and those behind it.
+// Returns whether the caller was sent to its core's CPU, from `before`.
+bool begin_call(tune_core* core, const tune_request* request, cpu_set_t* before) {
+  const int64_t cpu = core->threads[0].cpu;
   // A caller that is where it belongs stays there: the others' CPUs are busy. Pinning costs microseconds.
   // Where threads of devices wake up on it, it would be moved.
-  bool moved = first->cpu >= 0 && (core->has_devices || sched_getcpu() != first->cpu) &&
-               pthread_getaffinity_np(pthread_self(), sizeof(before), &before) == 0;
-  if (moved) pin(first->cpu);
+  const bool moved = cpu >= 0 && (core->has_devices || sched_getcpu() != cpu) &&
+                     pthread_getaffinity_np(pthread_self(), sizeof(*before), before) == 0;
+  if (moved) pin(cpu);
   core->abort.value.store(0);
   set(core->failed, 0);
-  // Who cancels a request marks it before the run: if that was before the line above, the mark is seen here.
+  // Who cancels a request marks it before the run: if that was before the lines above, the mark is seen here.
   if (request != nullptr && is_cancelled(request)) set(core->abort, 1);
+  return moved;
+}
+
+void end_call(bool moved, const cpu_set_t* before) {
+  if (moved) pthread_setaffinity_np(pthread_self(), sizeof(*before), before);
+}
+
+int run_once(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report) {
+  if (!patch_inputs(core, inputs)) return say(report, TUNE_NO_MEMORY, "no memory for a copy of an input");
+  Thread* first = &core->threads[0];
   Thread* outside = here;
   here = first;
   uint64_t epoch = core->epoch.value.fetch_add(1) + 1;
@@ -815,7 +829,6 @@ int run_once(tune_core* core, const void* const* inputs, void* const* outputs, t
     await(core, [&] { return get(done) == epoch; });
   }
   here = outside;
-  if (moved) pthread_setaffinity_np(pthread_self(), sizeof(before), &before);
   uint64_t failed = get(core->failed);
   if (failed != 0) {
     take_workspaces(core);
@@ -1041,7 +1054,33 @@ int tune_core_run_live(tune_core* core, const void* const* inputs, void* const* 
   pthread_mutex_lock(&core->running);
   core->times = times;
   core->live = live < core->rows ? live : 0;
-  int status = run_once(core, inputs, outputs, report, request);
+  cpu_set_t before;
+  const bool moved = begin_call(core, request, &before);
+  int status = run_once(core, inputs, outputs, report);
+  end_call(moved, &before);
+  pthread_mutex_unlock(&core->running);
+  return status;
+}
+
+int tune_core_run_rows(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report,
+                       const tune_request* request, int64_t count) {
+  if (!threads_are_here(core)) return say(report, TUNE_NO_THREADS, "a thread cannot be started after a fork");
+  pthread_mutex_lock(&core->running);
+  core->times = nullptr;
+  core->live = 0;
+  cpu_set_t before;
+  const bool moved = begin_call(core, request, &before);
+  int status = say(report, TUNE_OK, "");
+  for (int64_t row = 0; row < count && status == TUNE_OK; ++row) {
+    for (int64_t i = 0; i < core->inputs_count; ++i) {
+      core->row_inputs[i] = static_cast<const char*>(inputs[i]) + row * core->input_bytes[i];
+    }
+    for (int64_t i = 0; i < core->outputs_count; ++i) {
+      core->row_outputs[i] = static_cast<char*>(outputs[i]) + row * core->outputs[i].bytes;
+    }
+    status = run_once(core, core->row_inputs, core->row_outputs, report);
+  }
+  end_call(moved, &before);
   pthread_mutex_unlock(&core->running);
   return status;
 }

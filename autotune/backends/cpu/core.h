@@ -75,6 +75,11 @@ TUNE_API int tune_core_run_request(tune_core* core, const void* const* inputs, v
 TUNE_API int tune_core_run_live(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                                 tune_report* report, const tune_request* request, int64_t live);
 
+// Runs the program `count` times, as one call: run i reads its inputs, and writes its outputs, behind those of run i - 1.
+// A call that fails or is cancelled leaves the outputs of the runs that are left as they are.
+TUNE_API int tune_core_run_rows(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report,
+                                const tune_request* request, int64_t count);
+
 // The run that is on ends before its next kernel. Safe from any thread. A run that begins meanwhile may not notice: a
 // request does, if its `cancelled` is set before this call.
 TUNE_API void tune_core_cancel(tune_core* core);

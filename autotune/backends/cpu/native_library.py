@@ -148,6 +148,14 @@ class NativeLibrary:
         """``tune_core_run_live``, which artifacts of older versions lack."""
         return self.function("tune_core_run_live", c_int, *[c_void_p] * 6, c_int64)
 
+    @cached_property
+    def run_rows(self) -> ctypes._NamedFuncPointer | None:
+        """``tune_core_run_rows``; None of an artifact of an older version, which lacks it."""
+        try:
+            return self.function("tune_core_run_rows", c_int, *[c_void_p] * 5, c_int64)
+        except ArtifactError:
+            return None
+
     def function(self, name: str, result: type[c_int] | None, *arguments: object) -> ctypes._NamedFuncPointer:
         """A function of the core's.
 

@@ -77,7 +77,7 @@ def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], pat
             f"its inputs are: {', '.join(names) or 'none'}"
         )
     symbols: dict[str, int] = {}
-    batches = _open_batches(values)
+    batches = open_batches(values)
     for value in values:
         if value.type.WhichOneof("value") != "tensor_type" or not value.type.tensor_type.elem_type:
             readers = dict.fromkeys(node.op_type for node in model.graph.node if value.name in node.input)
@@ -126,7 +126,7 @@ def _bind_symbols(shape: TensorShapeProto, symbols: Mapping[str, int]) -> None:
             dim.dim_value = symbols[dim_name(dim)]
 
 
-def _open_batches(values: Sequence[ValueInfoProto]) -> set[str]:
+def open_batches(values: Sequence[ValueInfoProto]) -> set[str]:
     """The inputs whose first size is an open batch.
 
     It is one unless its name says what else it counts, or is that of another axis too.

@@ -57,3 +57,11 @@ def test_a_whole_survives_a_fork_if_all_parts_do():
     assert Whole(Part(True), Part(True)).survives_fork
     assert not Whole(Part(True), Part(False)).survives_fork
     assert not Whole().survives_fork
+
+
+def test_several_runs_are_made_one_by_one():
+    part = Part(True)
+    one, two = part.run_rows([np.arange(6.0), np.arange(12.0).reshape(6, 2)], 3)
+    assert part.told == ["run"] * 3
+    assert one.tolist() == (np.arange(6.0) + 1).tolist()
+    assert two.tolist() == (np.arange(12.0).reshape(6, 2) + 1).tolist()

@@ -82,6 +82,18 @@ def test_the_option_for_another_shape_is_quoted_and_the_line_short():
     assert len(str(caught.value).split()) <= 35
 
 
+def test_known_sizes_next_to_an_open_batch_may_be_open_too():
+    specs = [OpenSpec("image", ("batch", 3, 224, 224), "float32")]
+    image = np.zeros((8, 3, 128, 128), np.float32)
+    option = (
+        r"built for batchx3x224x224; if the model leaves that size open, use 'tune run' with --input image:8x3x128x128"
+    )
+    with pytest.raises(UsageError, match=option):
+        InputCheck(specs, one_set=True).arrays({"image": image})
+    with pytest.raises(UsageError, match=r"built for batchx3x224x224$"):
+        InputCheck(specs).arrays({"image": image})
+
+
 def test_the_sizes_of_values_inside_a_model_are_no_option():
     check = InputCheck([TensorSpec("x", (2, 3), "float32")], inner=True)
     with pytest.raises(UsageError, match=r"was built for \(2, 3\)$"):

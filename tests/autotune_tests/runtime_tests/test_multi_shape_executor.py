@@ -6,9 +6,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from autotune.artifact.composite import read_composite
+from autotune.artifact.composite import one_part, read_composite
 from autotune.runtime.multi_shape_executor import MultiShapeExecutor, cut
-from schedules.vocabulary.errors import UsageError
+from schedules.vocabulary.errors import BusyError, RunError, UsageError
 from tests.autotune_tests.composites import rows, two_batches
 
 
@@ -24,19 +24,33 @@ def executor(built):
 
 @pytest.fixture
 def spied(monkeypatch):
-    """Make an executor note the rows of every call of kernels."""
+    """Make an executor note the rows of every run of kernels."""
 
     def spy_on(executor):
         seen, real = [], executor._executor
-
-        def spy(part):
-            seen.append(part.shapes["rows"][0])
-            return real(part)
-
-        monkeypatch.setattr(executor, "_executor", spy)
+        monkeypatch.setattr(executor, "_executor", lambda part: Noting(real(part), part.shapes["rows"][0], seen))
         return seen
 
     return spy_on
+
+
+class Noting:
+    """An executor of one set of shapes that notes the rows of every run."""
+
+    def __init__(self, executor, rows, seen):
+        self._executor, self._rows, self._seen = executor, rows, seen
+
+    def run(self, arrays):
+        self._seen.append(self._rows)
+        return self._executor.run(arrays)
+
+    def run_live(self, arrays, live):
+        self._seen.append(self._rows)
+        return self._executor.run_live(arrays, live)
+
+    def run_rows(self, arrays, count):
+        self._seen += [self._rows] * count
+        return self._executor.run_rows(arrays, count)
 
 
 @pytest.mark.parametrize(
@@ -120,3 +134,58 @@ def test_arrays_are_cut_along_all_axes():
     assert cut(array, [0, 1], 1, 3).tolist() == [[5, 6], [9, 10]]
     assert cut(array, [1], 3, None).tolist() == [[3], [7], [11], [15]]
     assert np.array_equal(cut(array, [], 1, 2), array)
+
+
+@pytest.fixture(scope="module")
+def one_row(built):
+    """The artifact for one row, which answers any number of them."""
+    composite = read_composite(built.artifact)
+    return replace(composite.open(composite.parts[0]), interface=composite.interface)
+
+
+def joined_results(executor, arrays):
+    """Results of the rows of ``arrays``, each run alone."""
+    return np.concatenate([executor.run([array[None]])[0] for array in arrays])
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 64])
+def test_one_part_answers_any_number_of_rows(one_row, count):
+    executor = MultiShapeExecutor(one_part(one_row), None)
+    array = rows(max(count, 1))["rows"]
+    (got,) = executor.run([array[:count]])
+    assert np.array_equal(got, joined_results(executor, array)[:count])
+
+
+def test_streams_of_one_part_answer_any_number_of_rows(one_row):
+    executors = [MultiShapeExecutor(one_part(one_row), 1) for _ in range(2)]
+    streams = executors[0].streams(executors[1:])
+    array = rows(7)["rows"]
+    expected = joined_results(executors[0], array)
+    for count in (0, 1, 2, 7):
+        assert np.array_equal(streams.run([array[:count]], None)[0], expected[:count])
+        assert np.array_equal(streams.call([array[:count]]).run(None)[0], expected[:count])
+    with streams.stream(None), streams.stream(None), pytest.raises(BusyError):
+        streams.run([array], 0.0)
+
+
+def test_several_parts_have_no_streams_of_the_core(executor):
+    assert executor.streams([]) is None
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_cancelled_call_of_several_rows_ends_and_the_next_is_answered(one_row, monkeypatch, begun):
+    executor = MultiShapeExecutor(one_part(one_row), 1)
+    streams = executor.streams([])
+    array = rows(7)["rows"]
+    expected = joined_results(executor, array)
+    call = streams.call([array])
+    if begun:
+        run = executor.run
+        monkeypatch.setattr(executor, "run", lambda arrays: call.cancel() or run(arrays))
+    else:
+        call.cancel()
+    with pytest.raises(RunError, match="cancelled"):
+        call.run(None)
+    monkeypatch.undo()
+    call.cancel()  # one that has ended
+    assert np.array_equal(streams.run([array], None)[0], expected)

@@ -57,3 +57,14 @@ def test_the_timeline_has_every_group_on_its_lane(executor):
 def test_cancelling_what_does_not_run_changes_nothing(executor):
     executor.cancel()
     assert len(executor.run([data()])) == 2
+
+
+def test_runs_of_one_call_are_those_of_many(executor):
+    rows = [data(seed) for seed in range(5)]
+    expected = [np.concatenate(parts) for parts in zip(*(executor.run([row]) for row in rows), strict=True)]
+    joined = np.concatenate(rows)
+    strided = np.empty((5, 16, 8, 16), np.float32)[..., ::2]
+    strided[...] = joined
+    for array in (joined, strided):
+        got = executor.run_rows([array], 5)
+        assert all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True))

@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from autotune.artifact.composite import write_composite
+from autotune.artifact.composite import extract_part, read_composite, write_composite
 from autotune.artifact.make_plan import make_plan
-from autotune.artifact.manifest import AUTO, SHAPES, STREAMS, annotate
+from autotune.artifact.manifest import AUTO, INTERFACE, SHAPES, STREAMS, annotate, replace_field
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.machine import host_target
 from autotune.importer.load import load_model
@@ -292,6 +292,18 @@ def test_ctrl_c_while_a_batch_waits_leaves_it_to_a_thread_of_the_session(tmp_pat
 def test_one_set_of_shapes_is_not_joined(tiny_built):
     with pytest.raises(UsageError, match=r"max_batch is 8, but .* has no open batch whose rows are independent; tune"):
         Serving(tiny_built.artifact, None, ServeOptions(max_batch=8))
+
+
+def test_rows_that_run_one_after_the_other_are_not_joined(tmp_path, measurer):
+    composite = read_composite(two_batches(tmp_path, measurer).artifact)
+    path = tmp_path / "one.tuned"
+    extract_part(composite.parts[0].path, path)
+    replace_field(path, INTERFACE, composite.interface.to_data())
+    assert Serving(path, None, ServeOptions()).first.inputs[0].shape == ("batch", 24)
+    with pytest.raises(
+        UsageError, match=r"max_batch is 8, but .* computes the rows of a batch one after the other; tune"
+    ):
+        Serving(path, None, ServeOptions(max_batch=8))
 
 
 def test_segments_are_served_on_streams(tmp_path, measurer):

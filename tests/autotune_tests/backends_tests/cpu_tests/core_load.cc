@@ -193,13 +193,32 @@ void cancel_somebody(int64_t victim) {
   pthread_mutex_unlock(&slots_lock);
 }
 
+// A call of several rows, of which the last one fails if `value` is negative.
+int run_rows(int which, double value, int64_t count) {
+  std::vector<double> input, output(count * SIZE, -1);
+  for (int64_t row = 0; row < count; ++row) input.insert(input.end(), SIZE, value < 0 && row + 1 == count ? -1 : row + 7);
+  const void* inputs[] = {input.data()};
+  void* outputs[] = {output.data()};
+  tune_report report = {};
+  const int status = tune_core_run_rows(shared[which], inputs, outputs, &report, nullptr, count);
+  if (status == TUNE_OK) {
+    CHECK(value >= 0);
+    for (int64_t i = 0; i < count * SIZE; ++i) CHECK(output[i] == i / SIZE + 7 + SHAPES[which].added);
+  } else if (status == TUNE_FAILED) {
+    CHECK(value < 0 && report.group >= 0 && report.text[0] != 0);
+  } else {
+    CHECK(status == TUNE_CANCELLED);
+  }
+  return status;
+}
+
 void* client(void* argument) {
   const int64_t number = reinterpret_cast<intptr_t>(argument);
   const int64_t kind = number < CLIENTS / 2 ? 0 : 1;
   unsigned seed = static_cast<unsigned>(number) + 1;
   const int64_t timeouts[] = {-1, 0, 1000, 2000000, INT64_MAX};
   while (!stop.load()) {
-    const int what = rand_r(&seed) % 16;
+    const int what = rand_r(&seed) % 18;
     const double value = rand_r(&seed) % 4 == 0 ? -1 : rand_r(&seed) % 1000;
     int status = TUNE_OK;
     if (what < 6) {
@@ -222,6 +241,8 @@ void* client(void* argument) {
       tune_core* own = opened(SHAPES[which]);
       attempt.check(status = tune_core_run(own, attempt.inputs, attempt.outputs, nullptr, &attempt.report));
       tune_core_close(own);
+    } else if (what > 15) {
+      status = run_rows(rand_r(&seed) % 3, value, 1 + rand_r(&seed) % 5);
     } else {
       tune_request request = {};
       if (tune_streams_take(streams[kind], &request, 1000000) == TUNE_OK) tune_streams_give(streams[kind], &request);

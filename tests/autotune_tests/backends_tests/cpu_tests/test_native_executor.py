@@ -365,3 +365,52 @@ def test_jobs_of_rows_that_do_not_count_are_left_out(library, threads, inner, gr
             expected[count * size // total :] = 0.0
         assert np.array_equal(got, expected), count
     machine.close()
+
+
+def rows_machine(library, kernel, size, threads):
+    """One call of ``kernel`` on (1, ``size``), with the input and a weight as outputs too."""
+    source, result = Operand("input", 0, (1, size), "float64"), Operand("arena", 0, (1, size), "float64")
+    weight = aligned((1, size), np.dtype(np.float64))
+    weight[...] = 3.0
+    held = Operand("weight", 0, (1, size), "float64")
+    steps = Steps((Step(kernel, (source, result)),), (result, source, held), 8 * size + 64, (weight,))
+    places = [cpu for cpu, _ in zip(thread_cpus(2) * 3, range(threads), strict=False)]
+    return NativeExecutor({threads: library}, steps, [weight], places)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 5, 8])
+@pytest.mark.parametrize("call", ["of the core", "of an older core"])
+def test_runs_of_one_call_are_those_of_many(library, monkeypatch, threads, size, call):
+    machine = rows_machine(library, "mix", size, threads)
+    if call == "of an older core":
+        monkeypatch.setitem(vars(library), "run_rows", None)
+    rows = np.random.default_rng(size).uniform(0.0, 10.0, (7, size))
+    expected = [np.concatenate(parts) for parts in zip(*(machine.run([row[None]]) for row in rows), strict=True)]
+    for count in (7, 1, 2):
+        got = machine.run_rows([rows[:count]], count)
+        assert equal(got, [array[:count] for array in expected])
+    machine.close()
+
+
+def test_a_failing_run_ends_the_call_and_the_next_is_right(library):
+    machine = rows_machine(library, "touchy", 4, 2)
+    rows = np.random.default_rng(0).uniform(1.0, 10.0, (5, 4))
+    bad = rows.copy()
+    bad[3] = -1.0
+    with pytest.raises(RunError, match="it is negative"):
+        machine.run_rows([bad], 5)
+    assert equal(machine.run_rows([rows], 5)[:1], [np.concatenate([machine.run([row[None]])[0] for row in rows])])
+    machine.close()
+
+
+def test_cancelling_ends_all_runs_of_a_call(library):
+    machine = rows_machine(library, "slow", 4, 1)
+    rows = np.zeros((60_000, 4))  # a minute
+    timer = threading.Timer(0.05, machine.library.cancel, [machine.handle])
+    timer.start()
+    with pytest.raises(RunError, match="cancelled"):
+        within(PATIENCE_S / 2, lambda: machine.run_rows([rows], len(rows)))
+    timer.join()
+    assert len(machine.run_rows([rows[:3]], 3)[0]) == 3
+    machine.close()

@@ -21,7 +21,7 @@ from autotune.graph.partition import Phase, in_pieces, partition
 from autotune.graph.placement import Link
 from autotune.host.roofline import Roofline
 from autotune.importer.conversion.packed_outputs import WHOLE, frame_of
-from autotune.importer.guarded_import import LIMITS, Inputs, Sound, count_nodes, guarded
+from autotune.importer.guarded_import import Inputs, Sound, count_nodes, guarded
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.mend import outer_reads
 from autotune.importer.onnx_model.operator_splits import Share, split_operators
@@ -99,7 +99,7 @@ def cut_into_branches(path: Path, inputs: Inputs, share: Share, memory_bytes: in
         cut = cut_branches(simplify(model), share, memory_bytes)
         return [(branch.name, branch.model.SerializeToString()) for branch in cut.parts], cut.joins
 
-    model, (texts, joins) = guarded(path, inputs, work, LIMITS.get())
+    model, (texts, joins) = guarded(path, inputs, work)
     return model, Branches(tuple(Branch(name, load_model_from_string(text)) for name, text in texts), joins)
 
 

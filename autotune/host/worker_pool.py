@@ -356,11 +356,11 @@ class WorkerPool:
         return end
 
 
-def run_alone(handler: str, settings: object, job: Job, variables: Mapping[str, str] = MappingProxyType({})) -> Any:
+def run_alone(handler: str, settings: object, job: Job) -> Any:
     """The answer of one job, or ``Lost``, in a fork server that is started for it and ended afterwards.
 
     Raises:
         AutotuneError: as ``WorkerPool.run``.
     """
-    with ForkServerProcess(variables=variables) as server:
+    with ForkServerProcess() as server:
         return WorkerPool(server, Start(handler, settings), 1, tries=1).run([job])[0]

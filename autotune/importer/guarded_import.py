@@ -125,7 +125,7 @@ def import_model(
     return model, program
 
 
-def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None, foreign: bool = False) -> onnx.ModelProto:
+def load_checked(path: Path, inputs: Inputs, foreign: bool = False) -> onnx.ModelProto:
     """The checked model at ``path``, which is not imported; with ``foreign`` as ``load_model`` has it.
 
     Raises:
@@ -135,12 +135,10 @@ def load_checked(path: Path, inputs: Inputs, limits: Limits | None = None, forei
     def work(sound: Sound) -> None:
         sound(count_nodes(load_model(path, inputs, foreign)))
 
-    return guarded(path, inputs, work, limits or LIMITS.get(), foreign)[0]
+    return guarded(path, inputs, work, foreign)[0]
 
 
-def cut_model(
-    path: Path, inputs: Inputs, target: Target, limits: Limits | None = None
-) -> tuple[onnx.ModelProto, list[Segment]]:
+def cut_model(path: Path, inputs: Inputs, target: Target) -> tuple[onnx.ModelProto, list[Segment]]:
     """The checked model at ``path``, and it cut into what can be imported and what cannot.
 
     Operators that are not ONNX's own may be among it. Where it cannot say what they make, ONNX Runtime is asked.
@@ -162,7 +160,7 @@ def cut_model(
         segments = split(flat, partial(_surviving, target=target))
         return [(segment.is_fallback, segment.model.SerializeToString()) for segment in segments]
 
-    model, parts = guarded(path, inputs, work, limits or LIMITS.get(), foreign=True)
+    model, parts = guarded(path, inputs, work, foreign=True)
     return model, [Segment(island, onnx.load_model_from_string(text)) for island, text in parts]
 
 
@@ -215,7 +213,7 @@ def count_nodes(model: onnx.ModelProto) -> int:
 
 
 def guarded(
-    path: Path, inputs: Inputs, work: Callable[[Sound], Any], limits: Limits, foreign: bool = False
+    path: Path, inputs: Inputs, work: Callable[[Sound], Any], foreign: bool = False
 ) -> tuple[onnx.ModelProto, Any]:
     """The checked model, and what ``work`` returns, done in a fork.
 
@@ -223,7 +221,7 @@ def guarded(
         ModelError, UsageError: as ``work``, and where the fork died or did not end.
     """
     try:
-        return _forked(path, inputs, work, limits, foreign)
+        return _forked(path, inputs, work, LIMITS.get(), foreign)
     except _DeathError as death:
         raise ModelError(_after_death(path, death.status)) from None
 

@@ -107,9 +107,9 @@ class Canvas:
             self.text(x, y + 15, number(tick), "tick", "middle")
         self.text(scale.end, y + 30, unit, "unit", "end")
 
-    def axis_y(self, scale: Scale, x: float, right: float, unit: str, most: int = 6) -> None:
+    def axis_y(self, scale: Scale, x: float, right: float, unit: str) -> None:
         """Ticks with numbers left of ``x``, thin lines to ``right``, the unit on top."""
-        for tick in scale.ticks(most):
+        for tick in scale.ticks(6):
             y = scale(tick)
             self.line(x, y, right, y, "grid")
             self.text(x - 6, y + 4, number(tick), "tick", "end")

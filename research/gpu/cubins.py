@@ -27,8 +27,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from autotune.artifact.directory import read_artifact
-from autotune.backends.cuda.cubin import Kernel, inspect, opcodes, tensor_share
+from autotune.backends.cuda.cubin import Kernel, inspect
 from autotune.backends.cuda.stub import has_driver, make_stub
+from research.gpu.opcodes import opcodes, tensor_share
 from schedules.lower import BASELINE
 from schedules.vocabulary.errors import ArtifactError
 from tests.models.catalog import cached

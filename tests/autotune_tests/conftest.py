@@ -10,8 +10,11 @@ from pathlib import Path
 import onnx
 import pytest
 
+from autotune.builder import one_lane
+from autotune.builder.devices import lane_costs
 from autotune.host.cpu_claims import CLAIMS
 from autotune.measure.local_measurer import LocalMeasurer
+from autotune.runtime import model_timing
 from autotune.runtime.session import InferenceSession
 from tests.autotune_tests.tiny import build_untuned, save_tiny, target
 
@@ -29,6 +32,16 @@ def all_cpus() -> Iterator[None]:
     """Sessions use all CPUs: tests that run side by side use the same ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CLAIMS, "enabled", False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brief_timings() -> Iterator[None]:
+    """Models are timed for a tenth of the seconds: no test expects one of two to be the faster one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(one_lane, "TIMED_S", one_lane.TIMED_S / 10)
+        patch.setattr(model_timing, "DUEL_S", model_timing.DUEL_S / 10)
+        patch.setattr(lane_costs, "PROFILE_S", lane_costs.PROFILE_S / 10)
         yield
 
 

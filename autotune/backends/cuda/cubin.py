@@ -18,9 +18,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from schedules.vocabulary.errors import ArtifactError
 
 MAGIC = b"\x7fELF"
@@ -49,20 +46,11 @@ class Kernel:
     local_bytes: int
     instructions: int
 
-    def occupancy(
-        self, threads: int, registers: int = 65536, shared_bytes: int = 227 * 1024, most: int = 2048
-    ) -> float:
-        """Share of a multiprocessor's ``most`` threads that blocks of ``threads`` threads can fill, 0 to 1."""
-        warps = -(-threads // 32)
-        per_warp = -(-max(self.registers, 1) * 32 // 256) * 256  # registers are given out 256 at a time
-        blocks = min(registers // (per_warp * warps), most // (32 * warps), 32)
-        if self.shared_bytes:
-            blocks = min(blocks, shared_bytes // (self.shared_bytes + RESERVED_BYTES))
-        return min(1.0, blocks * warps * 32 / most)
-
 
 @dataclass(frozen=True)
-class _Section:
+class Section:
+    """One section of a cubin."""
+
     name: str
     kind: int
     info: int
@@ -71,19 +59,13 @@ class _Section:
     size: int
 
 
-def _check(cubin: bytes) -> None:
-    if cubin[:4] != MAGIC or len(cubin) < 64 or struct.unpack_from("<H", cubin, 18)[0] != CUDA_MACHINE:
-        raise ArtifactError("the machine code is not a cubin; build the artifact again")
-
-
 def inspect(cubin: bytes) -> dict[str, Kernel]:
     """Every kernel of ``cubin`` by name.
 
     Raises:
         ArtifactError: if it is no cubin.
     """
-    _check(cubin)
-    sections = list(_sections(cubin))
+    sections = list(sections_of(cubin))
     arch = _arch(cubin)
     frames = _frames(sections)
     reserved = RESERVED_BYTES if int(arch[3:]) >= 90 else 0
@@ -105,46 +87,20 @@ def inspect(cubin: bytes) -> dict[str, Kernel]:
     return kernels
 
 
-TENSOR_OPCODES = frozenset({0x23C, 0x237})
-"""HMMA and IMMA, products on tensor cores: the low 12 bits of an instruction, from sm_80 on."""
-
-BARRIER_OPCODE = 0xB1D
-
-
-def opcodes(cubin: bytes) -> dict[str, NDArray[np.uint16]]:
-    """Return the opcodes of every kernel of ``cubin``, in order: (instructions,) each.
-
-    Raises:
-        ArtifactError: if it is no cubin.
-    """
-    _check(cubin)
-    return {
-        section.name.removeprefix(".text."): (np.frombuffer(section.data, "<u8")[::2] & 0xFFF).astype(np.uint16)
-        for section in _sections(cubin)
-        if section.name.startswith(".text.")
-    }
-
-
-def tensor_share(codes: NDArray[np.uint16]) -> float:
-    """Return the share of tensor cores' instructions in the loop of a kernel that has one, 0 without.
-
-    The loop is taken to begin behind the last barrier before the first of them, and to end with the last.
-    """
-    (tensor,) = np.nonzero(np.isin(codes, list(TENSOR_OPCODES)))
-    if not len(tensor):
-        return 0.0
-    (barriers,) = np.nonzero(codes[: tensor[0]] == BARRIER_OPCODE)
-    begin = barriers[-1] + 1 if len(barriers) else 0
-    return len(tensor) / float(tensor[-1] + 1 - begin)
-
-
 def _arch(cubin: bytes) -> str:
     """``sm_NN`` from the ELF flags: the low byte until ABI version 7, the second byte from version 8 on."""
     flags = struct.unpack_from("<I", cubin, 48)[0]
     return f"sm_{(flags >> 8) & 0xFF if cubin[8] >= 8 else flags & 0xFF}"
 
 
-def _sections(elf: bytes) -> Iterator[_Section]:
+def sections_of(elf: bytes) -> Iterator[Section]:
+    """Yield every section of a cubin.
+
+    Raises:
+        ArtifactError: if it is none.
+    """
+    if elf[:4] != MAGIC or len(elf) < 64 or struct.unpack_from("<H", elf, 18)[0] != CUDA_MACHINE:
+        raise ArtifactError("the machine code is not a cubin; build the artifact again")
     offset = struct.unpack_from("<Q", elf, 40)[0]
     size, count, names_at = struct.unpack_from("<HHH", elf, 58)
     headers = [struct.unpack_from("<IIQQQQIIQQ", elf, offset + index * size) for index in range(count)]
@@ -153,10 +109,10 @@ def _sections(elf: bytes) -> Iterator[_Section]:
         begin = names[4] + name_at
         name = elf[begin : elf.index(b"\0", begin)].decode()
         data = b"" if kind == 8 else elf[start : start + length]  # 8: SHT_NOBITS, as shared memory is
-        yield _Section(name, kind, info, link, data, length)
+        yield Section(name, kind, info, link, data, length)
 
 
-def _frames(sections: list[_Section]) -> dict[str, int]:
+def _frames(sections: list[Section]) -> dict[str, int]:
     """Kernel → bytes of its stack frame, with what it calls."""
     frames = _attributes(sections, FRAME_SIZE)
     for name, size in _attributes(sections, MIN_STACK_SIZE).items():
@@ -164,7 +120,7 @@ def _frames(sections: list[_Section]) -> dict[str, int]:
     return frames
 
 
-def _attributes(sections: list[_Section], wanted: int) -> dict[str, int]:
+def _attributes(sections: list[Section], wanted: int) -> dict[str, int]:
     """Kernel → its value of one attribute in the common ``.nv.info``."""
     symbols = _symbols(sections)
     by_kernel: dict[str, int] = {}
@@ -185,7 +141,7 @@ def _attributes(sections: list[_Section], wanted: int) -> dict[str, int]:
     return by_kernel
 
 
-def _symbols(sections: list[_Section]) -> list[str]:
+def _symbols(sections: list[Section]) -> list[str]:
     """Names of the symbol table, by index."""
     table = next((s for s in sections if s.name == ".symtab"), None)
     if table is None:

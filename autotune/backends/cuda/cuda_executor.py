@@ -74,7 +74,6 @@ class CudaExecutor(Executor):
         library: holds the kernels.
         weights: the program's weights; copied to the device once.
         ordinal: number of the device.
-        graphs: whether to capture the calls.
         streaming: which weights stay on the device; None for all. The others are fetched in every run.
 
     Raises:
@@ -87,7 +86,6 @@ class CudaExecutor(Executor):
         steps: Steps,
         weights: Sequence[NDArray[Any]],
         ordinal: int = 0,
-        graphs: bool = True,
         streaming: Streaming | None = None,
     ) -> None:
         check_device(ordinal)
@@ -95,7 +93,7 @@ class CudaExecutor(Executor):
         self._driver = Driver(ordinal=ordinal)
         self._turn = _TURNS[ordinal]
         self._stream = self._driver.stream()
-        self._graphs = graphs
+        self._graphs = True  # until the calls cannot be captured
         self._graph: Any = None
         self._runs = 0
         resident = range(len(weights)) if streaming is None else streaming.resident

@@ -55,9 +55,9 @@ def label_by_sign(e: Emit, score: str, rows: int, labels: list[int], least: floa
     return e.op("Where", positive, second, first)
 
 
-def as_float_rows(node: Node, e: Emit, index: int = 0) -> tuple[str, int, int]:
-    """Input ``index`` as fp32 of two axes, and their sizes; a vector counts as one row."""
-    shape = node.shape(index)
+def as_float_rows(node: Node, e: Emit) -> tuple[str, int, int]:
+    """The first input as fp32 of two axes, and their sizes; a vector counts as one row."""
+    shape = node.shape(0)
     rows, columns = (1, *shape)[-2:] if shape else (1, 1)
-    x = node.input(index) if node.type(index) == FLOAT else e.cast(node.input(index), FLOAT)
+    x = node.input(0) if node.type(0) == FLOAT else e.cast(node.input(0), FLOAT)
     return (x if len(shape) == 2 else e.reshape(x, rows, columns)), rows, columns

@@ -47,13 +47,12 @@ def set_strays_apart(model: ModelProto) -> None:
         name_own_domain(model)
 
 
-def expand_foreign(model: ModelProto, inputs: Collection[str] = (), keep: bool = False) -> bool:
+def expand_foreign(model: ModelProto, inputs: Collection[str] = ()) -> bool:
     """Replace what is expandable in the main graph by standard operators, in place; whether there was any.
 
     Args:
         model: may be a skeleton (``shapes.skeleton``).
         inputs: as ``Scope`` has them.
-        keep: leave nodes of a form that is not supported as they are.
 
     Raises:
         ModelError: naming the operator and the way out, if one has a form that is not supported.
@@ -67,8 +66,6 @@ def expand_foreign(model: ModelProto, inputs: Collection[str] = (), keep: bool =
         # Behind an operator that ONNX does not know, sizes that were computed from shapes become known only now.
         if grown or fold(model):
             continue
-        if keep:
-            break
         raise UnsupportedError(f"{refusal}; export the model with standard operators only") from refusal
     if changed:
         _drop_unused_domains(model)

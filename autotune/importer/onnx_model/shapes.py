@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 from onnx import TensorProto, TensorShapeProto, ValueInfoProto, helper
@@ -100,18 +100,17 @@ def is_large(tensor: TensorProto) -> bool:
     return int(math.prod(tensor.dims)) > SKELETON_ELEMENTS
 
 
-def skeleton(model: onnx.ModelProto, left_out: Collection[str] | None = None, tables: bool = True) -> onnx.ModelProto:
+def skeleton(model: onnx.ModelProto, tables: bool = True) -> onnx.ModelProto:
     """A copy whose large initialisers are graph inputs of their type: what checks and inference need, and small.
 
     Weights are then never serialised, so a model above protobuf's 2 GB is checked like any other.
 
     Args:
-        left_out: names of the initialisers that become inputs instead of all large ones.
         tables: as ``without_weights`` has it.
     """
     small = without_weights(model, tables)
     for tensor in model.graph.initializer:
-        if is_large(tensor) if left_out is None else tensor.name in left_out:
+        if is_large(tensor):
             value = helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
             small.graph.input.append(value)
         else:

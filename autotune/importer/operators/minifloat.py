@@ -16,10 +16,6 @@ def _int(value: int) -> Any:
     return tirx.const(value, "int32")
 
 
-def _select(condition: Any, yes: Any, no: Any) -> Any:
-    return tirx.Select(condition, yes, no)
-
-
 @converts("Decode")
 def decode(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Codes → fp32, or int32 for integers."""
@@ -52,14 +48,14 @@ def _float(code: Any, form: Float) -> Any:
         "float32", ((exponent + _int(127 - form.bias)) << _int(23)) | (fraction << _int(23 - form.mantissa))
     )
     tiny = fraction.astype("float32") * tirx.const(2.0 ** (1 - form.bias - form.mantissa), "float32")
-    value = _select(exponent == _int(0), tiny, normal)
+    value = tirx.Select(exponent == _int(0), tiny, normal)
     if form.infinity is not None:
-        value = _select(magnitude == _int(form.infinity), tirx.const(np.inf, "float32"), value)
+        value = tirx.Select(magnitude == _int(form.infinity), tirx.const(np.inf, "float32"), value)
     if form.nan is not None and form.nan < sign_bit:
-        value = _select(magnitude > _int(form.largest if form.infinity is None else form.infinity), _nan(), value)
-    value = _select((code & _int(sign_bit)) != _int(0), tirx.const(0.0, "float32") - value, value)
+        value = tirx.Select(magnitude > _int(form.largest if form.infinity is None else form.infinity), _nan(), value)
+    value = tirx.Select((code & _int(sign_bit)) != _int(0), tirx.const(0.0, "float32") - value, value)
     if form.nan is not None and form.nan >= sign_bit:
-        value = _select(code == _int(form.nan), _nan(), value)
+        value = tirx.Select(code == _int(form.nan), _nan(), value)
     return value
 
 
@@ -69,8 +65,8 @@ def _nan() -> Any:
 
 def _scale(code: Any) -> Any:
     tiny = tirx.reinterpret("float32", _int(1 << 22))  # 2^-127, below the smallest normal
-    value = _select(code == _int(0), tiny, tirx.reinterpret("float32", code << _int(23)))
-    return _select(code == _int(255), _nan(), value)
+    value = tirx.Select(code == _int(0), tiny, tirx.reinterpret("float32", code << _int(23)))
+    return tirx.Select(code == _int(255), _nan(), value)
 
 
 @converts("Encode")
@@ -97,7 +93,7 @@ def encode(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
 def _bfloat_code(bits: Any) -> Any:
     rounded = (bits + _int(0x7FFF) + ((bits >> _int(16)) & _int(1))) >> _int(16)
     nan = (bits & _int(0x7FFFFFFF)) > _int(0x7F800000)
-    return _select(nan, _int(0x7FC0), rounded) & _int(0xFFFF)
+    return tirx.Select(nan, _int(0x7FC0), rounded) & _int(0xFFFF)
 
 
 def _float_code(x: Any, form: Float, saturate: bool) -> Any:
@@ -112,16 +108,16 @@ def _float_code(x: Any, form: Float, saturate: bool) -> Any:
     normal = ((capped + half) >> shift) - _int((127 - form.bias) << form.mantissa)
     unit = np.float32(2.0 ** (24 - form.bias - form.mantissa))
     tiny = tirx.reinterpret("int32", tirx.abs(x) + tirx.const(unit, "float32")) - _int(int(unit.view(np.int32)))
-    code = _select(magnitude < _int((128 - form.bias) << 23), tiny, normal)
+    code = tirx.Select(magnitude < _int((128 - form.bias) << 23), tiny, normal)
     nan = _int(form.largest + 1 if form.nan is None else form.nan)
     beyond = _int(form.largest) if saturate or form.nan is None else _int(form.infinity or form.nan or 0)
-    code = _select(code > _int(form.largest), beyond, code)
-    code = _select(magnitude > _int(0x7F800000), nan if form.nan is not None else _int(0), code)
+    code = tirx.Select(code > _int(form.largest), beyond, code)
+    code = tirx.Select(magnitude > _int(0x7F800000), nan if form.nan is not None else _int(0), code)
     sign = _int(1 << (form.bits - 1))
     signed = bits < _int(0)
     if not form.signed_zero:  # the code of minus zero is NaN's
         signed = tirx.all(signed, code != _int(0))
-    return _select(signed, code | sign, code)
+    return tirx.Select(signed, code | sign, code)
 
 
 def _scale_code(bits: Any, mode: str, saturate: bool) -> Any:
@@ -134,6 +130,6 @@ def _scale_code(bits: Any, mode: str, saturate: bool) -> Any:
         more = fraction > _int(0x7FFFFF)
     if mode != "down":  # below 2^-126 numbers have no leading one: 2^-127 is the smallest code
         more = tirx.Select(exponent == _int(0), fraction > _int(1 << 22), more)
-    code = exponent + _select(more, _int(1), _int(0))
-    code = _select(code > _int(254), _int(254 if saturate else 255), code)
-    return _select(exponent == _int(255), _int(255), code)
+    code = exponent + tirx.Select(more, _int(1), _int(0))
+    code = tirx.Select(code > _int(254), _int(254 if saturate else 255), code)
+    return tirx.Select(exponent == _int(255), _int(255), code)

@@ -30,6 +30,7 @@ batch, and sums bytes in int32. The bound is again reading R, of a quarter of th
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from tvm import s_tir, tirx
@@ -147,6 +148,7 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
         """Nothing is left to do."""
 
 
+@cache  # TVM's parser takes half a second
 def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0) -> tirx.PrimFunc:
     """The kernel: x (steps, batch, hidden/32, 8, 16), r (hidden/32, hidden, 8, 16), h0 and c0 (batch, hidden) → out.
 
@@ -327,6 +329,7 @@ def _byte_gates(out, rows, at, over, under):  # type: ignore[no-untyped-def]
             )
 
 
+@cache  # TVM's parser takes half a second
 def byte_lstm_steps(
     steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0, shifted: bool = False, by_dots: bool = False
 ) -> tirx.PrimFunc:
@@ -410,6 +413,7 @@ def _byte_tile(batch: int, shifted: bool, by_dots: bool) -> ByteTile:
     return ByteTile(rows, parts, shifted, by_dots)
 
 
+@cache  # TVM's parser takes half a second
 def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0) -> tirx.PrimFunc:
     """The kernel of a GRU that resets after the product (``linear_before_reset``).
 

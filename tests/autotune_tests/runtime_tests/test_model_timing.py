@@ -85,7 +85,8 @@ def test_two_models_are_compared_round_by_round(clock):
     assert ratios(*runs) == pytest.approx((1.5, 1.5, 1.5))
 
 
-def test_pauses_count_in_the_seconds_of_a_comparison(clock):
+def test_pauses_count_in_the_seconds_of_a_comparison(clock, monkeypatch):
+    monkeypatch.setattr(model_timing, "DUEL_S", DUEL_S)
     calls = []
     ratios(clock.sequence([1e-6], calls), clock.sequence([1e-6]))
     assert len(calls) == pytest.approx(DUEL_S / QUIET_S, rel=0.02)  # two runs for each of two pauses

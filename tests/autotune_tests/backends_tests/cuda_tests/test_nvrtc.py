@@ -7,7 +7,7 @@ from tvm import te
 
 pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
-from autotune.backends.cuda.cubin import Kernel, inspect
+from autotune.backends.cuda.cubin import inspect
 from autotune.backends.cuda.cuda_builder import Wanted, build_kernels
 from autotune.backends.cuda.nvrtc import compile_cuda
 from autotune.backends.cuda.source import cuda_program
@@ -45,15 +45,6 @@ def test_a_cubin_says_what_a_kernel_needs(arch):
     assert 0 < plain.registers <= 32
     assert shared.shared_bytes == 1024
     assert indexed.local_bytes >= 256
-
-
-def test_occupancy():
-    def kernel(registers: int, shared: int) -> Kernel:
-        return Kernel("k", "sm_90", registers, shared, 0, 1)
-
-    assert kernel(32, 0).occupancy(256) == 1.0
-    assert kernel(255, 0).occupancy(256) == 0.125
-    assert kernel(32, 100 * 1024).occupancy(256) == 0.25
 
 
 def test_what_does_not_compile_is_a_failed_candidate():

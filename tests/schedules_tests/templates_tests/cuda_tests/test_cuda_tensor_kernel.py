@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.backends.cuda.cubin import inspect, opcodes, tensor_share
+from autotune.backends.cuda.cubin import inspect
 from autotune.backends.cuda.nvrtc import compile_cuda
 from autotune.backends.cuda.source import CudaProgram, cuda_program
+from research.gpu.opcodes import opcodes, tensor_share
 from schedules.lower import claim, lower
 from schedules.target import Target
 from schedules.templates.cuda.cuda_tensor_kernel import PermutedTile

@@ -29,7 +29,14 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     sequences,
     signals,
 )
-from autotune.importer.operators.contractions import byte_recurrent, cubic_grids, einsum, integer_products, reductions  # noqa: F401  # as above
+from autotune.importer.operators.contractions import (  # noqa: F401  # as above
+    byte_recurrent,
+    einsum,
+    grids,
+    integer_products,
+    reductions,
+    running_sums,
+)
 from autotune.importer.operators.dynamic import ordering, regions, scatters, sequence_values, suppression  # noqa: F401  # as above
 from autotune.importer.operators.whole_numbers import bits, casts, integer_arithmetic  # noqa: F401  # as above
 

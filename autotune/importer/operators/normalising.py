@@ -196,30 +196,6 @@ def lp_norm(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Where", empty, zero, e.op("Div", node.input(0), e.op("Where", empty, e.like(1), size)))]
 
 
-@rewrites("CumSum", "CumProd")
-def cumulative(node: Node, e: Emit) -> list[str] | None:
-    """By doubling: after step k every element holds what the 2^k before it and itself make together."""
-    axis = int(node.constant(1, "axis").reshape(-1)[0]) % len(node.shape(0))
-    shape, x = node.shape(0), node.input(0)
-    kind, neutral = ("Add", 0) if node.kind == "CumSum" else ("Mul", 1)
-    extent = shape[axis]
-    back = bool(node.attr("reverse", 0))
-
-    def shifted(x: str, by: int) -> str:
-        filler = e.const(np.full((*shape[:axis], by, *shape[axis + 1 :]), neutral).astype(node.dtype(0)))
-        if back:
-            return e.concat([e.slice(x, axis, by, extent), filler], axis)
-        return e.concat([filler, e.slice(x, axis, 0, extent - by)], axis)
-
-    if node.attr("exclusive", 0):
-        x = shifted(x, 1)
-    step = 1
-    while step < extent:
-        x = e.op(kind, x, shifted(x, step))
-        step *= 2
-    return [x if x != node.input(0) else e.op("Identity", x)]
-
-
 @rewrites("LRN")
 def over_channels(node: Node, e: Emit) -> list[str] | None:
     """x ÷ (bias + α · mean of x² over ``size`` channels)^β; by square roots where β is a number of quarters.

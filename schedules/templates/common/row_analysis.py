@@ -133,7 +133,7 @@ def _direction(block: s_tir.SBlock) -> tuple[bool, int] | None:
     data = [load for load in nodes_below(block.body, TensorLoad) if not load.source.same_as(block.body.buffer)]
     if not data:
         return None
-    widest = max(data, key=lambda load: len(load.indices))
+    widest = max(data, key=lambda load: _named(load, block))
     if not widest.indices:
         return None  # a sum of one number
     named = nodes_below(list(widest.indices), tirx.Var)
@@ -151,6 +151,12 @@ def _direction(block: s_tir.SBlock) -> tuple[bool, int] | None:
         if int(axis.dom.extent) != int(size):
             break  # only part of this axis is read: the next one out is not contiguous with it
     return True, length
+
+
+def _named(load: TensorLoad, block: s_tir.SBlock) -> tuple[int, int]:
+    """How many of the axes of ``block`` an access names, and how many it has itself: a mean beside the data has all."""
+    variables = nodes_below(list(load.indices), tirx.Var)
+    return sum(axis.var in variables for axis in block.iter_vars if int(axis.dom.extent) > 1), len(load.indices)
 
 
 def _without_unit_axes(index: tirx.Expr, block: s_tir.SBlock) -> tirx.Expr:

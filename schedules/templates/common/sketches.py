@@ -71,7 +71,7 @@ class Design:
     usable: tuple[int, ...]
 
     def space(self, op: str, version: int) -> Space:
-        """Return the space of sketches and their numbers; first one guess per sketch, the plainest first."""
+        """Return the space of sketches and their numbers; first one guess per sketch, sums in vectors first."""
         choices = {
             sample.knob: sample.choices for samples in self.samples for sample in samples if len(sample.choices) > 1
         }
@@ -84,7 +84,7 @@ class Design:
         for samples in self.samples:
             for sample in samples:
                 guesses.setdefault(sample.knob, sample.guess)
-        for sketch in self.usable:
+        for sketch in sorted(self.usable, key=lambda number: not sums_in_vectors(self.traces[number])):
             chosen = {**guesses, "sketch": sketch, **{s.knob: s.guess for s in self.samples[sketch]}}
             yield Config(space.identity, tuple((knob.name, chosen[knob.name]) for knob in space.knobs))
 
@@ -135,6 +135,16 @@ def drawn(
     samples = tuple(_samples(trace, lanes, unroll) for trace in traces)
     design = Design(traces, samples, tuple(generator.postprocs), tuple(range(len(traces))))
     return replace(design, usable=tuple(number for number in design.usable if _writes_all(design, number, func)))
+
+
+def sums_in_vectors(trace: Trace) -> bool:
+    """Return whether a sketch adds up neighbours side by side: it makes partial sums of the inner loop of a reduction.
+
+    A sum of 120,000 numbers takes 2.1 µs then, with partial sums of the outer loop 30, with none 49 (Zen 5).
+    """
+    inner = [step.outputs[-1] for step in trace.insts if step.kind.name == "Split"]
+    factored = [step.inputs[0] for step in trace.insts if step.kind.name == "RFactor"]
+    return any(loop.same_as(last) for loop in factored for last in inner)
 
 
 def _writes_all(design: Design, sketch: int, func: tirx.PrimFunc) -> bool:

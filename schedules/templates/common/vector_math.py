@@ -1,4 +1,4 @@
-"""exp, log, pow, erf, tanh and sigmoid as arithmetic, so that a vector of them stays a vector; roundings too.
+"""exp, log, pow, erf, tanh, sigmoid and atan as arithmetic, so that a vector of them stays a vector; roundings too.
 
 LLVM has no vector versions of these: TVM's calls become one call into the C library per element (2.4–7.5 ns instead of
 0.2–0.3). The replacements are the classic single precision approximations
@@ -8,6 +8,7 @@ LLVM has no vector versions of these: TVM's calls become one call into the C lib
     erf      Eigen's rational function of degree 13 by 8 on [-3.8351, 3.8351]         relative error below 5e-7
     tanh     Eigen's rational function of degree 13 by 6 on [-9.0934, 9.0934]         relative error below 5e-7
     sigmoid  1 / (1 + exp(-x))
+    atan     Cephes ``atanf``: an odd polynomial of degree 9 in [-tan π/8, tan π/8]   relative error below 3e-7
     pow      exp(y · log |x|), with x's sign for odd y                                relative error |y · log x| · 3e-7
 
 They keep infinities and NaN. Results of exp below the least normal number become 0. The ends of erf and tanh are where
@@ -39,6 +40,7 @@ LOG = (
     -2.4999993993e-1,
     3.3333331174e-1,
 )
+ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 KEPT = "tune.kept"
 """An operator that returns its operand. TVM's simplifier does not look behind it, as it is not a pure function."""
 
@@ -96,7 +98,8 @@ def _replaced(call: Call) -> tirx.Expr:
     if replace is None or str(call.ty.dtype) != "float32":
         return call
     if len(call.args) == 2:
-        return _bind("x", call.args[0], lambda x: _bind("y", call.args[1], lambda y: replace(x, y)))
+        base, exponent = (arg if isinstance(arg, tirx.FloatImm) else _kept(arg) for arg in call.args)
+        return _bind("x", base, lambda x: _bind("y", exponent, lambda y: replace(x, y)))
     if replace is nearest:  # mentions x once; TVM vectorises no binding twice, and a rounded stage may be inlined twice
         return nearest(call.args[0])
     return _bind("x", call.args[0], replace)
@@ -179,6 +182,27 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
     return _float(1) / (_float(1) + _bind("y", _float(0) - x, exp))
 
 
+def atan(x: tirx.Expr) -> tirx.Expr:
+    """π/2 - atan 1/a of a large a = |x|, π/4 + atan((a - 1) / (a + 1)) near 1, else atan a; with the sign of x."""
+
+    def turned(a: tirx.Expr) -> tirx.Expr:
+        far, middle = a > _float(math.tan(3 * math.pi / 8)), a > _float(math.tan(math.pi / 8))
+        over = tirx.Select(far, _float(-1), tirx.Select(middle, a - _float(1), a))
+        under = tirx.Select(far, a, tirx.Select(middle, a + _float(1), _float(1)))
+        start = tirx.Select(far, _float(math.pi / 2), tirx.Select(middle, _float(math.pi / 4), _float(0)))
+
+        def summed(q: tirx.Expr) -> tirx.Expr:
+            sign = tirx.reinterpret("int32", x) & tirx.const(-(2**31), "int32")
+            return tirx.reinterpret("float32", tirx.reinterpret("int32", start + polynomial(q)) | sign)
+
+        return _bind("q", over / under, summed)
+
+    def polynomial(q: tirx.Expr) -> tirx.Expr:
+        return _bind("s", q * q, lambda square: _horner(square, ATAN) * square * q + q)
+
+    return _bind("a", tirx.Select(x < _float(0), _float(0) - x, x), turned)
+
+
 def nearest(x: tirx.Expr) -> tirx.Expr:
     """x rounded, halves to even: LLVM's own call, because TVM makes a loop over scalars of its own."""
     return tirx.call_llvm_pure_intrin("float32", "llvm.nearbyint", x)
@@ -191,6 +215,7 @@ REPLACEMENTS: dict[str, Callable[..., tirx.Expr]] = {
     "tirx.erf": erf,
     "tirx.tanh": tanh,
     "tirx.sigmoid": sigmoid,
+    "tirx.atan": atan,
     "tirx.nearbyint": nearest,
 }
 

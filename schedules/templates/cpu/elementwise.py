@@ -9,10 +9,12 @@ an expression that reads its argument three times); loops are fused and split in
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from tvm import s_tir, tirx
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
@@ -31,12 +33,17 @@ from schedules.templates.common.structure import (
     extents,
     parameter_shapes,
 )
+from schedules.templates.common.vector_math import vector_math
+from schedules.templates.nests.merged_axes import merged, turned_axis
 from schedules.templates.template import OneAlgorithm
 
 OP = "elementwise"
 
 SMALL = 4096
 """Elements below which the first guess is one thread. Heuristic: a parallel launch takes 1.2 µs."""
+
+LEAST_ROW = 8
+"""Elements of the innermost axis from which rows are loops of their own. Heuristic: shorter ones have few vectors."""
 
 MOST_TEXT = 4000
 """Characters of a stage's text once it holds what it reads. Beyond, compiling takes seconds; at 15,000 minutes."""
@@ -46,7 +53,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
-    version = 2
+    version = 3
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces and each computes one element from its axes."""
@@ -96,17 +103,21 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
             return ChannelPicksAssembly(func, order, config, target, symbol).text()
         return ElementwiseAssembly(func, anchor, config, target, symbol).text()
 
+    def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
+        """``func`` with its stages inlined, over the fewest axes."""
+        sch = s_tir.Schedule(vector_math(func))
+        for name in anchor.prologue:
+            if not _grows(sch, name):
+                sch.compute_inline(sch.get_sblock(name))
+        # What is inlined twice names its intermediate values twice, which TVM takes for one name of two values.
+        return merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
+
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
         knobs = {name: config.integer(name) for name in ("vector", "chunks", "unroll")}
-        for name in anchor.prologue:
-            block = sch.get_sblock(name)
-            if _grows(sch, name):
-                size = math.prod(extents(sch.get(block), SPATIAL))
-                _nest(sch, name, size, **{**knobs, "vector": math.gcd(knobs["vector"], size)})
-            else:
-                sch.compute_inline(block)
-        _nest(sch, anchor.block, math.prod(anchor.spatial), **knobs)
+        for block in blocks_in_order(sch.mod["main"]):
+            size = math.prod(extents(block, SPATIAL))
+            _nest(sch, block.name_hint, size, **{**knobs, "vector": math.gcd(knobs["vector"], size)})
 
 
 def _grows(sch: s_tir.Schedule, name: str) -> bool:
@@ -120,18 +131,40 @@ def _grows(sch: s_tir.Schedule, name: str) -> bool:
 
 
 def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, unroll: int) -> None:
-    """One stage as parallel chunks of vectors."""
+    """One stage as parallel chunks of vectors.
+
+    Vectors that do not divide the innermost axis of several are left to LLVM, row by row: a vector of two rows would
+    find the indices of each element by division.
+    """
     block = sch.get_sblock(name)
     loops = sch.get_loops(block)
-    fused = sch.fuse(*loops) if loops else sch.add_unit_loop(block)  # a stage that makes one number may have no loop
-    outer = fused
-    if vector > 1:
-        outer, inner = sch.split(fused, [None, vector])
-        sch.vectorize(inner)
-    steps = size // vector
+    row = int(sch.get(loops[-1]).extent) if loops else 1
+    if vector > 1 and row % vector and LEAST_ROW <= row < size:
+        outer, steps, unroll = sch.fuse(*loops[:-1]), size // row, 1
+    else:
+        outer, steps = _vectors(sch, block, loops, vector), size // vector
     if unroll > 1 and steps % unroll == 0 and steps // unroll >= chunks:
         outer, body = sch.split(outer, [None, unroll])
         sch.unroll(body)
     if 1 < chunks <= steps:
         chunk, _ = sch.split(outer, [chunks, None])
         sch.parallel(chunk)
+
+
+def _vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV], vector: int) -> LoopRV:
+    """Loops over vectors, and the one loop around them: along what is read as it lies, where it is turned."""
+    if not loops:
+        return sch.add_unit_loop(block)  # what makes one number may have no loop
+    turned = turned_axis(sch.get(block)) if vector > 1 and int(sch.get(loops[-1]).extent) % vector == 0 else None
+    if turned is not None:
+        outer, inner = sch.split(loops[-1], [None, vector])
+        along = loops[turned]
+        rest = [loop for loop in loops[:-1] if loop is not along]
+        sch.reorder(*rest, outer, along, inner)
+        sch.vectorize(inner)
+        return sch.fuse(*rest, outer, along)
+    fused = sch.fuse(*loops)
+    if vector > 1:
+        fused, inner = sch.split(fused, [None, vector])
+        sch.vectorize(inner)
+    return fused

@@ -39,13 +39,6 @@ def test_lp_norm(tmp_path, order):
     assert "LpNormalization" not in rewritten(model_of(nodes, [value("x", (2, 3))], ["y"]), tmp_path, {"x": x})
 
 
-@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (1, 0), (0, 1), (1, 1)])
-def test_running_sums(tmp_path, exclusive, reverse):
-    nodes = [helper.make_node("CumSum", ["x", "axis"], ["y"], exclusive=exclusive, reverse=reverse)]
-    model = model_of(nodes, [value("x", (2, 5))], ["y"], {"axis": np.array(1)})
-    assert "CumSum" not in rewritten(model, tmp_path, {"x": array(2, 5)})
-
-
 def test_a_norm_that_is_another_type_is_computed_in_the_stash_type(tmp_path):
     nodes = [helper.make_node("LayerNormalization", ["x", "s"], ["y", "mean"], stash_type=1)]
     model = model_of(nodes, [value("x", (2, 4), TensorProto.FLOAT16)], [], {"s": np.ones(4, np.float16)})

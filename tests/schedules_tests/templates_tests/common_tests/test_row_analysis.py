@@ -34,3 +34,15 @@ def test_softmax_reduces_across_and_a_blocked_mean_along() -> None:
     softmax, mean = by_name["rows_softmax"], by_name["rows_blocked_mean"]
     assert (softmax.across, softmax.rows, softmax.length) == (True, 15, 48)
     assert (mean.across, mean.rows, mean.length) == (False, 6, 16)
+
+
+def test_squares_beside_a_mean_are_summed_row_by_row() -> None:
+    """The mean has as many axes as the data; what it is subtracted from tells the direction."""
+
+    def squares(mean: relax.Expr, x: relax.Expr) -> relax.Expr:
+        distance = relax.op.subtract(mean, x)
+        return relax.op.sum(relax.op.multiply(distance, distance), [2, 3], keepdims=True)
+
+    rows = rows_of(from_relax(squares, (1, 6, 1, 1), (1, 6, 8, 16)))
+    assert rows is not None
+    assert (rows.across, rows.rows, rows.length) == (True, 6, 128)

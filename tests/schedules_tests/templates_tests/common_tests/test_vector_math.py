@@ -23,6 +23,7 @@ REFERENCES: dict[str, tuple[Callable[[te.Tensor], tirx.Expr], Callable[[float], 
     "erf": (te.erf, math.erf, 5e-7),
     "tanh": (te.tanh, math.tanh, 5e-7),
     "sigmoid": (te.sigmoid, lambda x: 1 / (1 + math.exp(-x)), 3e-7),
+    "atan": (te.atan, math.atan, 3e-7),
 }
 SPECIAL = np.array([0.0, -0.0, math.inf, -math.inf, math.nan], np.float32)
 
@@ -64,6 +65,7 @@ def test_infinities_and_nan_are_kept(name: str) -> None:
         "erf": [0, -0.0, 1, -1, math.nan],
         "tanh": [0, -0.0, 1, -1, math.nan],
         "sigmoid": [0.5, 0.5, 1, 0, math.nan],
+        "atan": [0, -0.0, math.pi / 2, -math.pi / 2, math.nan],
     }
     np.testing.assert_allclose(evaluate(name, SPECIAL), expected[name], rtol=1e-6)
 

@@ -171,7 +171,7 @@ class _Joined(AttentionStep):
                 return None
             if extents[2] > 1 and extents[3] < LEAST_BY_ROW:
                 return None
-            masks.append(name if len(shape) == 4 else self.reshape(name, *extents))  # noqa: PLR2004
+            masks.append(name if len(shape) == 4 else self.reshape(name, *extents))
         return masks
 
     def _sum(self, masks: Sequence[str]) -> str:
@@ -201,7 +201,7 @@ class _Joined(AttentionStep):
 
     def _ranked(self, name: str) -> str:
         shape = self.scope.shapes.get(name)
-        return name if shape is None or len(shape) == 4 else self.reshape(name, 1, *shape)  # noqa: PLR2004
+        return name if shape is None or len(shape) == 4 else self.reshape(name, 1, *shape)
 
 
 def _by_row(rank: int) -> list[int]:

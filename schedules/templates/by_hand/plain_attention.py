@@ -24,6 +24,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
@@ -149,14 +150,41 @@ def for_target(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     return plain_attention(shape, tiling_for(shape, target))
 
 
-def _at(buffer: tirx.Buffer, by_head: bool, b: tirx.Expr, row: tirx.Expr, h: tirx.Expr, e: tirx.Expr) -> tirx.Expr:
-    """One element of queries, keys or values."""
-    return buffer[b, h, row, e] if by_head else buffer[b, row, h, e]
+class _Laid(NamedTuple):
+    """Queries, keys, values or the result, and whether heads come before rows in it."""
+
+    buffer: tirx.Buffer
+    by_head: bool
+
+    @property
+    def rows(self) -> int:
+        return int(self.buffer.shape[2 if self.by_head else 1])
+
+    def at(self, job: Any, row: tirx.Expr, e: tirx.Expr) -> tirx.Expr:
+        """Element ``e`` of a row of the job's head."""
+        return self.buffer[job.b, job.h, row, e] if self.by_head else self.buffer[job.b, row, job.h, e]
 
 
-def _rows(buffer: tirx.Buffer, by_head: bool) -> int:
-    """How many queries, keys or values of a head there are."""
-    return int(buffer.shape[2 if by_head else 1])
+class _Job(NamedTuple):
+    """What a job computes: ``count`` tiles of one head of one entry of the batch, from row ``line`` on."""
+
+    b: tirx.Expr
+    h: tirx.Expr
+    line: tirx.Expr
+    count: tirx.Expr
+
+    def row(self, s: tirx.Expr, tile: int, rows: int) -> tirx.Expr:
+        """The first row of tile ``s``."""
+        return T.min(self.line + s * tile, rows - tile)
+
+
+class _Tiles(NamedTuple):
+    """Buffers of the tiles of a job: turned queries, weighted values, their sum and the largest score per row."""
+
+    query: tirx.Buffer
+    acc: tirx.Buffer
+    total: tirx.Buffer
+    top: tirx.Buffer
 
 
 def _swapped(one: tirx.Expr, other: tirx.Expr, distance: int, upper: bool) -> tirx.Expr:
@@ -189,36 +217,36 @@ def _turn(square, other):  # type: ignore[no-untyped-def]
 
 
 @T.inline
-def _begin(query, acc, total, top, square, other, q, by_head, b, h, line, count, scale):  # type: ignore[no-untyped-def]
-    """Queries of ``count`` tiles from row ``line`` on, scaled and turned; sums of nothing."""
-    for s in range(count):
-        for x in range(query.shape[2] // LANES):
-            row = T.meta_var(T.min(line + s * query.shape[2], _rows(q, by_head) - query.shape[2]) + x * LANES)
-            for y in range(query.shape[1] // LANES):
+def _begin(tiles, q, job, scale, square, other):  # type: ignore[no-untyped-def]
+    """Queries, scaled and turned; sums of nothing."""
+    for s in range(job.count):
+        for x in range(tiles.query.shape[2] // LANES):
+            row = T.meta_var(job.row(s, tiles.query.shape[2], q.rows) + x * LANES)
+            for y in range(tiles.query.shape[1] // LANES):
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
-                        square[r, u] = scale * _at(q, by_head, b, row + r, h, y * LANES + u)
+                        square[r, u] = scale * q.at(job, row + r, y * LANES + u)
                 _turn(square, other)
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
-                        query[s, y * LANES + r, x * LANES + u] = square[r, u]
-        for e in range(acc.shape[1]):
-            for u in T.vectorized(acc.shape[2]):
-                acc[s, e, u] = T.float32(0)
-        for u in T.vectorized(acc.shape[2]):
-            total[s, u] = T.float32(0)
-            top[s, u] = T.float32(LOWEST)
+                        tiles.query[s, y * LANES + r, x * LANES + u] = square[r, u]
+        for e in range(tiles.acc.shape[1]):
+            for u in T.vectorized(tiles.acc.shape[2]):
+                tiles.acc[s, e, u] = T.float32(0)
+        for u in T.vectorized(tiles.acc.shape[2]):
+            tiles.total[s, u] = T.float32(0)
+            tiles.top[s, u] = T.float32(LOWEST)
 
 
 @T.inline
-def _load(to, odd, nothing, of, by_head, b, h, first, count):  # type: ignore[no-untyped-def]
+def _load(to, odd, nothing, of, job, first, count):  # type: ignore[no-untyped-def]
     """Copy ``count`` keys or values from position ``first`` on, zeros behind them.
 
     ``odd`` becomes NaN if some are not finite. ``nothing[0]`` is 0, which TVM must not know: it takes 0 · x for 0.
     """
     for c in range(count):
         for e in T.vectorized(to.shape[1]):
-            to[c, e] = _at(of, by_head, b, first + c, h, e)
+            to[c, e] = of.at(job, first + c, e)
         for w in T.unroll(to.shape[1] // LANES):
             for u in T.vectorized(LANES):
                 odd[u] = odd[u] + nothing[0] * to[c, w * LANES + u]
@@ -228,7 +256,7 @@ def _load(to, odd, nothing, of, by_head, b, h, first, count):  # type: ignore[no
 
 
 @T.inline
-def _load_mask(cover, square, other, mask, b, h, row, first):  # type: ignore[no-untyped-def]
+def _load_mask(cover, square, other, mask, job, row, first):  # type: ignore[no-untyped-def]
     """What is added to the scores of a block, where rows differ: rows from ``row`` on, turned."""
     for x in range(cover.shape[1] // LANES):
         for y in range(cover.shape[0] // LANES):
@@ -236,8 +264,8 @@ def _load_mask(cover, square, other, mask, b, h, row, first):  # type: ignore[no
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
                         square[r, u] = mask[
-                            T.min(b, mask.shape[0] - 1),
-                            T.min(h, mask.shape[1] - 1),
+                            T.min(job.b, mask.shape[0] - 1),
+                            T.min(job.h, mask.shape[1] - 1),
                             row + x * LANES + r,
                             first + y * LANES + u,
                         ]
@@ -249,19 +277,19 @@ def _load_mask(cover, square, other, mask, b, h, row, first):  # type: ignore[no
                 for c in range(mask.shape[3] - first - y * LANES):
                     for u in range(LANES):
                         cover[y * LANES + c, x * LANES + u] = mask[
-                            T.min(b, mask.shape[0] - 1),
-                            T.min(h, mask.shape[1] - 1),
+                            T.min(job.b, mask.shape[0] - 1),
+                            T.min(job.h, mask.shape[1] - 1),
                             row + x * LANES + u,
                             first + y * LANES + c,
                         ]
 
 
 @T.inline
-def _spread_mask(cover, mask, b, h, first, count):  # type: ignore[no-untyped-def]
+def _spread_mask(cover, mask, job, first, count):  # type: ignore[no-untyped-def]
     """What is added to the scores of a block, where all rows have the same."""
     for c in range(count):
         for u in T.vectorized(cover.shape[1]):
-            cover[c, u] = mask[T.min(b, mask.shape[0] - 1), T.min(h, mask.shape[1] - 1), 0, first + c]
+            cover[c, u] = mask[T.min(job.b, mask.shape[0] - 1), T.min(job.h, mask.shape[1] - 1), 0, first + c]
 
 
 @T.inline
@@ -345,29 +373,27 @@ def _weigh(acc, part, weight, values, scaled, s):  # type: ignore[no-untyped-def
 
 
 @T.inline
-def _finish(out, by_head, acc, total, square, other, b, h, line, count, zero_unseen):  # type: ignore[no-untyped-def]
-    """The results of ``count`` tiles from row ``line`` on."""
-    for s in range(count):
-        for x in range(acc.shape[2] // LANES):
-            row = T.meta_var(T.min(line + s * acc.shape[2], _rows(out, by_head) - acc.shape[2]) + x * LANES)
-            for y in range(acc.shape[1] // LANES):
+def _finish(out, tiles, job, zero_unseen, square, other):  # type: ignore[no-untyped-def]
+    """The results, turned."""
+    for s in range(job.count):
+        for x in range(tiles.acc.shape[2] // LANES):
+            row = T.meta_var(job.row(s, tiles.acc.shape[2], out.rows) + x * LANES)
+            for y in range(tiles.acc.shape[1] // LANES):
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
+                        total = T.meta_var(tiles.total[s, x * LANES + u])
+                        weighted = T.meta_var(tiles.acc[s, y * LANES + r, x * LANES + u])
                         if zero_unseen:
-                            square[r, u] = T.Select(
-                                total[s, x * LANES + u] > T.float32(0),
-                                acc[s, y * LANES + r, x * LANES + u] / total[s, x * LANES + u],
-                                T.float32(0),
-                            )
+                            square[r, u] = T.Select(total > T.float32(0), weighted / total, T.float32(0))
                         else:
-                            square[r, u] = acc[s, y * LANES + r, x * LANES + u] / total[s, x * LANES + u]
+                            square[r, u] = weighted / total
                 _turn(square, other)
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
-                        if by_head:
-                            out[b, h, row + r, y * LANES + u] = square[r, u]
+                        if out.by_head:
+                            out.buffer[job.b, job.h, row + r, y * LANES + u] = square[r, u]
                         else:
-                            out[b, row + r, h, y * LANES + u] = square[r, u]
+                            out.buffer[job.b, row + r, job.h, y * LANES + u] = square[r, u]
 
 
 @lru_cache(maxsize=64)  # TVM's script takes about a second for each, and the layers of a model have one shape
@@ -390,7 +416,7 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
         mask: T.Buffer(mask_shape, "float32"),  # type: ignore[valid-type]
         out: T.Buffer(out_shape, "float32"),  # type: ignore[valid-type]
     ):
-        for job in T.parallel(batch * heads * groups):
+        for number in T.parallel(batch * heads * groups):
             with T.sblock("attend"):
                 T.reads(all_of(q), all_of(k), all_of(v), all_of(mask))
                 T.writes(all_of(out))
@@ -410,24 +436,29 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                 nothing = T.alloc_buffer((1,), "float32", scope="local")
                 square = T.alloc_buffer((LANES, LANES), "float32", scope="local")
                 other = T.alloc_buffer((LANES, LANES), "float32", scope="local")
-                b = T.meta_var(job // (heads * groups))
-                h = T.meta_var(job // groups % heads)
-                line = T.meta_var(job % groups * (most * tile))
-                count = T.meta_var(T.min(most, tiles - job % groups * most))
+                sums = T.meta_var(_Tiles(query, acc, total, top))
+                job = T.meta_var(
+                    _Job(
+                        number // (heads * groups),
+                        number // groups % heads,
+                        number % groups * (most * tile),
+                        T.min(most, tiles - number % groups * most),
+                    )
+                )
                 nothing[0] = T.float32(0)
-                _begin(query, acc, total, top, square, other, q, by_head[0], b, h, line, count, scale)
+                _begin(sums, _Laid(q, by_head[0]), job, scale, square, other)
                 for n in range((positions + block - 1) // block):
                     first = T.meta_var(n * block)
                     used = T.meta_var(T.min(block, positions - first))
                     for u in T.vectorized(LANES):
                         odd[u] = T.float32(0)
-                    _load(keys, odd, nothing, k, by_head[1], b, h, first, used)
-                    _load(values, odd, nothing, v, by_head[2], b, h, first, used)
+                    _load(keys, odd, nothing, _Laid(k, by_head[1]), job, first, used)
+                    _load(values, odd, nothing, _Laid(v, by_head[2]), job, first, used)
                     if masked and not by_row:
-                        _spread_mask(cover, mask, b, h, first, used)
-                    for s in range(count):
+                        _spread_mask(cover, mask, job, first, used)
+                    for s in range(job.count):
                         if by_row:
-                            _load_mask(cover, square, other, mask, b, h, T.min(line + s * tile, length - tile), first)
+                            _load_mask(cover, square, other, mask, job, job.row(s, tile, length), first)
                         if masked:
                             _find_hidden(hidden, seen, odd, cover, top, s, used)
                         else:
@@ -436,7 +467,7 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                             _score(score, part, cover, query, keys, s, masked)
                             _soften(score, total, top, scaled, s, used)
                             _weigh(acc, part, score, values, scaled, s)
-                _finish(out, by_head[3], acc, total, square, other, b, h, line, count, zero_unseen)
+                _finish(_Laid(out, by_head[3]), sums, job, zero_unseen, square, other)
 
     label = LABEL + json.dumps(asdict(shape), sort_keys=True)
     return kernel.with_attr(SCHEDULED, label).with_attr("op_pattern", 8)

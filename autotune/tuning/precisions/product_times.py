@@ -113,7 +113,8 @@ def _product_calls(artifact: Artifact) -> list[_Call]:
     tasks = {symbol_of(task.key): task for task in read_tasks(artifact.path)[0]}
     seconds = {choice.task: choice.latency_s for choice in artifact.plan.choices}
     called = [(index, tasks.get(call.symbol)) for index, call in enumerate(artifact.steps.calls)]
-    calls, attended = [], []
+    calls: list[_Call] = []
+    attended: list[_Call] = []
     for index, task in called:
         if task is not None and task.template == ATTENTION:
             attended += [_Call(index, task, seconds[task.key], 0.5)] * 2

@@ -18,6 +18,7 @@ from autotune.importer.conversion.narrow import encoded
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.conversion.packed_outputs import spec_of
 from autotune.importer.draft import KernelDraft
+from autotune.importer.fusion.attentions import join_attention
 from autotune.importer.generation.caches import bind_caches
 from autotune.importer.images.lines import lines_as_images
 from autotune.importer.images.polyphase import few_filters
@@ -40,7 +41,7 @@ from autotune.importer.layouts.tensor_layouts import elementwise_as_said
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
 from autotune.importer.rewriting.relax_values import bindings_of, operator_name
 from autotune.interface import TensorSpec
-from autotune.options import TF32
+from autotune.options import FP32, TF32
 from schedules.lower import NUMBERS, normalise, operations, program_of, task_key, template_name
 from schedules.target import Target
 from schedules.task import Task
@@ -70,6 +71,12 @@ def add_biases(draft: KernelDraft) -> None:
 def store_codes(draft: KernelDraft) -> None:
     """Store narrow numbers as bit patterns that are decoded where they are read."""
     draft.model = encoded(draft.model, half_native=draft.templates.half_native)
+
+
+def join_attentions(draft: KernelDraft) -> None:
+    """Make one kernel of attention in fp32. Shorter operands are multiplied faster by kernels of their own."""
+    if draft.templates.by_hand and draft.precision == FP32:
+        join_attention(draft.model)
 
 
 def convert_to_relax(draft: KernelDraft) -> None:

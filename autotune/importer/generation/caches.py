@@ -14,7 +14,7 @@ Notation: s new positions, t positions of ``past`` as the model was given it, c 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
@@ -24,7 +24,7 @@ from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN, infer_shapes, true_inputs
-from autotune.importer.rewriting.step import Step
+from autotune.importer.rewriting.attention_step import AttentionStep, Scores
 from autotune.interface import Cache
 from schedules.vocabulary.errors import UnsupportedError
 
@@ -131,17 +131,7 @@ def bind_caches(model: ModelProto, caches: Sequence[Cache]) -> tuple[Cache, ...]
 ADVICE = "; leave --generate out: without it the cache is copied by every call"
 
 
-@dataclass
-class _Scores:
-    """Products of queries and keys, as they are before the softmax."""
-
-    query: str
-    keys: str
-    scale: float
-    masks: list[str]
-
-
-class _Attention(Step):
+class _Attention(AttentionStep):
     """Softmax(scale · q·kᵀ + mask) · v over a cache, as one operator."""
 
     def __init__(self, model: ModelProto, caches: Sequence[Cache]) -> None:
@@ -151,14 +141,14 @@ class _Attention(Step):
     def visit(self, node: NodeProto) -> None:
         """Append ``node``, or attention over a cache in the place of weights · values."""
         softmax = self._through(node.input[0], ("Identity", "Cast")) if node.op_type == "MatMul" else None
-        scores = self._scores(softmax.input[0]) if softmax is not None and softmax.op_type == "Softmax" else None
+        scores = self.scores(softmax.input[0]) if softmax is not None and softmax.op_type == "Softmax" else None
         key, value = (None, None) if scores is None else map(self._cache, (scores.keys, str(node.input[1])))
         if scores is None or key is None or value is None:
             self.nodes.append(node)
         else:
             self._attend(node, scores, (key, value))
 
-    def _attend(self, product: NodeProto, scores: _Scores, presents: tuple[str, str]) -> None:
+    def _attend(self, product: NodeProto, scores: Scores, presents: tuple[str, str]) -> None:
         cache = self._caches[presents[0]]
         updates = [self.makers[name].input[1 if cache.kind == CONCAT else 2] for name in presents]
         pasts = [self.makers[name].input[0] for name in presents]
@@ -184,33 +174,6 @@ class _Attention(Step):
         for name, sizes in zip(outputs, (shape, *[(*past[:2], total, past[3])] * 2), strict=True):
             if name not in self.scope.shapes:
                 self.declare(name, sizes, TensorProto.FLOAT)
-
-    def _scores(self, name: str) -> _Scores | None:
-        """Return how ``name`` comes from a product of queries and turned keys."""
-        node = self.makers.get(name)
-        if node is None:
-            return None
-        if node.op_type == "MatMul":
-            return _Scores(node.input[0], node.input[1], 1.0, [])
-        if node.op_type == "Add":
-            for mine, other in (node.input, list(node.input)[::-1]):
-                scores = self._scores(mine)
-                if scores is not None:
-                    scores.masks.append(other)
-                    return scores
-        if node.op_type in ("Mul", "Div"):
-            for mine, other in (node.input, list(node.input)[::-1])[: 2 if node.op_type == "Mul" else 1]:
-                factor = self._number(other)
-                scores = self._scores(mine) if factor is not None else None
-                if scores is not None and factor is not None and not scores.masks:
-                    scores.scale *= factor if node.op_type == "Mul" else 1 / factor
-                    return scores
-        return None
-
-    def _number(self, name: str) -> float | None:
-        """The constant of one element called ``name``."""
-        array = self.scope.array(name)
-        return None if array is None or array.size != 1 else float(array.reshape(()))
 
     def _cache(self, name: str) -> str | None:
         """The present that ``name`` is, perhaps turned, or repeated for the heads of each group."""

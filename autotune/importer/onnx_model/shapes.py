@@ -38,6 +38,10 @@ ATTENTION = "CachedAttention"
 """Our operator: queries, new keys, new values (batch, heads or groups, s, size), both caches, lengths, mask or nothing
 → the result of the queries' shape, and what were the presents."""
 
+PLAIN_ATTENTION = "PlainAttention"
+"""Our operator: queries, keys, values, each as its element of the attribute ``by_head`` says, and a mask or nothing →
+the result. Its attributes are those of ``by_hand/plain_attention.PlainShape``."""
+
 BYTE_LSTM = "DynamicQuantizeLSTM"
 """Our operator, of the operands of ONNX Runtime's: X in uint8, its scale and zero point; W, its scales and zero points;
 R, its scales and zero points; biases; first h and c; whether a sequence has a step, (steps, batch, 1), or nothing."""

@@ -1,4 +1,4 @@
-"""Attention over a cache that is written in place: from our operator to the kernel of ``by_hand/attention.py``."""
+"""Attention in one kernel: over a cache that is written in place (``by_hand/attention.py``), and without a cache."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from autotune.importer.onnx_model.shapes import ATTENTION
+from autotune.importer.onnx_model.shapes import ATTENTION, PLAIN_ATTENTION
 from autotune.importer.rewriting.registry import Inputs, converts
 from autotune.importer.rewriting.relax_values import dtype_of, kernel_call, sizes_of
 from schedules.templates.by_hand.attention import cached_attention
 from schedules.templates.by_hand.attention_shape import LANES, AttentionShape
+from schedules.templates.by_hand.plain_attention import PlainShape, plain_attention
 from schedules.vocabulary.errors import ModelError
 
 
@@ -44,5 +45,34 @@ def attention(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     )
     # One behind the other: both are written where the whole lies (``graph/flat.py``).
     new = bb.emit(relax.op.concat([bb.emit(relax.op.expand_dims(part, 0)) for part in (k, v)], 0))
-    operands = [q, new, *inputs[3:6], relax.const(np.zeros((1, 1, 1, 1), np.float32)) if mask is None else mask]
+    operands = [q, new, *inputs[3:6], _mask(mask)]
     return kernel_call(bb, cached_attention(shape), "attention", operands, sizes_of(q), "float32")
+
+
+@converts(PLAIN_ATTENTION)
+def plain(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """One kernel; who writes the operator has looked at sizes and types."""
+    mask = inputs[3]
+    q, k, v, out = (bool(flag) for flag in attrs["by_head"])
+    (batch, *middle, size), keys, values = (sizes_of(value) for value in inputs[:3])
+    heads, length = middle if q else middle[::-1]
+    extents = [1, 1, 1, 0] if mask is None else sizes_of(mask)
+    shape = PlainShape(
+        batch,
+        heads,
+        length,
+        keys[2 if k else 1],
+        size,
+        values[3],
+        float(attrs["scale"]),
+        (extents[0], extents[1], extents[2], extents[3]),
+        (q, k, v, out),
+        bool(attrs["zero_unseen"]),
+    )
+    operands = [*inputs[:3], _mask(mask)]
+    return kernel_call(bb, plain_attention(shape), "attention", operands, shape.tensor(3), "float32")
+
+
+def _mask(mask: relax.Expr | None) -> relax.Expr:
+    """``mask``, or what kernels without one take in its place."""
+    return relax.const(np.zeros((1, 1, 1, 1), np.float32)) if mask is None else mask

@@ -14,6 +14,8 @@ from autotune.measure.measurer import symbol_of
 from autotune.runtime.model_timing import kernel_times
 from autotune.runtime.session import InferenceSession
 from schedules.task import Task
+from schedules.templates.by_hand.plain_attention import NAME as ATTENTION
+from schedules.templates.cpu.batch_matmul import OP as OF_ACTIVATIONS
 
 ANCHORS = ("conv2d", "depthwise", "matmul", "dense", "product")
 """In the names of kernels that hold a product, of whatever types."""
@@ -43,8 +45,9 @@ class ProductTimes:
 def product_times(fp32: Path, bf16: Path, feed: Mapping[str, Any] | None) -> tuple[ProductTimes, ...]:
     """The products of a model, by its artifacts in fp32 and with all products in bf16.
 
-    Kernels are paired by the order in which the two programs call them. Where the kernels cannot be told apart (a
-    program that is not flat, a product that is not a kernel of its own), there is no answer, and the result is empty.
+    Kernels are paired by the order in which the two programs call them. Attention is one kernel in fp32, which counts
+    as two products of half of its time. Where the kernels cannot be told apart (a program that is not flat, a product
+    that is not a kernel of its own), there is no answer, and the result is empty.
 
     Args:
         feed: inputs of inferences that time products of which a kernel was not measured, as a first guess that the
@@ -65,18 +68,19 @@ def product_times(fp32: Path, bf16: Path, feed: Mapping[str, Any] | None) -> tup
         run = [kernel_times(InferenceSession(path), feed) for path in (fp32, bf16)]
         if not all(run):  # kernels of a CUDA graph are not timed one by one
             return ()
+    in_order = sorted(range(len(places)), key=lambda at: pairs[at][1].index)
     times = []
-    for number, (place, (long, short)) in enumerate(zip(places, pairs, strict=True)):
+    for number, (place, (long, short)) in enumerate((places[at], pairs[at]) for at in in_order):
         if long.tuned_s is None or short.tuned_s is None:
-            seconds = run[0][long.index][1], run[1][short.index][1]
+            seconds = run[0][long.index][1] * long.share, run[1][short.index][1]
         else:
-            seconds = long.tuned_s, short.tuned_s
+            seconds = long.tuned_s * long.share, short.tuned_s
         times.append(ProductTimes(number, place, *seconds))
     return tuple(times)
 
 
 def product_kernels(path: Path) -> list[str]:
-    """Keys of the tasks that the artifact at ``path`` runs products in, in the order of its calls."""
+    """Keys of the tasks that the artifact at ``path`` runs products in: those with weights, then others, as called."""
     return [call.task.key for call in _product_calls(read_artifact(path))]
 
 
@@ -88,22 +92,33 @@ def kernels_s(path: Path) -> float:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of a kernel that holds a product: its number among all calls, and what the kernel took, if measured."""
+    """A call of a kernel that holds a product.
+
+    Attributes:
+        index: its number among all calls.
+        tuned_s: what the kernel took, if measured.
+        share: of the product in that.
+    """
 
     index: int
     task: Task
     tuned_s: float | None
+    share: float = 1.0
 
 
 def _product_calls(artifact: Artifact) -> list[_Call]:
-    """In order."""
+    """In order, but for products of two activations, which are last: attention may compute two of them at once."""
     if artifact.steps is None:
         return []
     tasks = {symbol_of(task.key): task for task in read_tasks(artifact.path)[0]}
     seconds = {choice.task: choice.latency_s for choice in artifact.plan.choices}
     called = [(index, tasks.get(call.symbol)) for index, call in enumerate(artifact.steps.calls)]
-    return [
-        _Call(index, task, seconds[task.key])
-        for index, task in called
-        if task is not None and any(anchor in task.name for anchor in ANCHORS)
-    ]
+    calls: list[_Call] = []
+    attended: list[_Call] = []
+    for index, task in called:
+        if task is not None and task.template == ATTENTION:
+            attended += [_Call(index, task, seconds[task.key], 0.5)] * 2
+        elif task is not None and any(anchor in task.name for anchor in ANCHORS):
+            kind = attended if task.template == OF_ACTIVATIONS else calls
+            kind.append(_Call(index, task, seconds[task.key]))
+    return calls + attended

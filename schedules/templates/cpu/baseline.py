@@ -11,7 +11,7 @@ import math
 from tvm import s_tir, tirx
 
 from schedules.target import Target
-from schedules.templates.by_hand import attention, scatter
+from schedules.templates.by_hand import attention, plain_attention, scatter
 from schedules.templates.common.structure import AT_READER, ITERATIONS, REDUCE, axis_loops, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu import recurrent
@@ -34,6 +34,8 @@ def baseline(func: tirx.PrimFunc, target: Target) -> s_tir.Schedule:
     """
     if func.attrs and SCHEDULED in func.attrs:
         label = str(func.attrs[SCHEDULED])
+        if label.startswith(plain_attention.LABEL):
+            return s_tir.Schedule(vector_math(plain_attention.for_target(func, target)))
         families = {attention.LABEL: attention.for_threads, scatter.LABEL: scatter.for_threads}
         for_threads = next((make for begin, make in families.items() if label.startswith(begin)), recurrent.for_threads)
         return s_tir.Schedule(vector_math(for_threads(func, target.threads)))

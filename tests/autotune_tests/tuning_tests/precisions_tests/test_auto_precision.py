@@ -4,11 +4,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 import autotune
-from autotune.artifact.directory import read_artifact
+from autotune.artifact.directory import read_artifact, read_tasks
 from autotune.artifact.precision_choice import choice_of
 from autotune.cli.main import main
 from autotune.cli.text import run_lines
@@ -20,12 +21,14 @@ from autotune.report.inspect_kernels import report_kernels
 from autotune.report.page import render
 from autotune.tuning.precisions import auto_precision
 from autotune.tuning.precisions import product_times as product_times_module
-from autotune.tuning.precisions.product_times import product_times
+from autotune.tuning.precisions.product_times import product_kernels, product_times
 from autotune.tuning.run_plan import PartJob
+from schedules.templates.by_hand.plain_attention import NAME as ATTENTION
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.fakes import fake_device
 from tests.models import save
 from tests.models.catalog import cached
+from tests.models.transformer import encoder
 
 MODEL = "tiny_cnn"
 PRODUCTS = 4
@@ -268,3 +271,21 @@ def test_a_set_is_judged_as_a_whole(options, bound, most, real):
     auto._bound, auto._errors = bound * real / 0.16, {Precision(None): real}
     judged = auto._within_bound(Together(), everything, dict.fromkeys(everything, 1.0))
     assert len(judged) == most
+
+
+def test_attention_counts_as_two_products(options, tmp_path):
+    """It is one kernel in fp32, two in bf16; products keep the numbers that the graph gives them."""
+    model = tmp_path / "model.onnx"
+    onnx.save(encoder(layers=1, width=32, heads=2, sequence=64), model)
+    paths = [tmp_path / precision for precision in ("fp32", "bf16")]
+    for path in paths:
+        tuned(options, model, out=path, precision=path.name, trials=0, log=tmp_path / "few.db")
+    feed = {spec.name: np.ones(spec.shape, np.float32) for spec in read_artifact(paths[0]).inputs}
+    times = product_times(*paths, feed)
+    assert [product.number for product in times] == list(range(8))
+    keys = [[product_kernels(path)[product.place] for product in times] for path in paths]
+    tasks = {task.key: task.template for task in read_tasks(paths[0])[0]}
+    attended = [product for product in times if tasks[keys[0][product.number]] == ATTENTION]
+    assert len(attended) == 2
+    assert attended[0].fp32_s == attended[1].fp32_s
+    assert len({keys[1][product.number] for product in attended}) == 2

@@ -158,7 +158,7 @@ class _Joined(AttentionStep):
         )
 
     def _masks(self, scores: Scores) -> list[str] | None:
-        """What is added to the scores, with four axes each; None if a kernel cannot."""
+        """Return what is added to the scores, with four axes each; None if a kernel cannot add it."""
         *batch, length, _ = self.scope.shapes[scores.query]
         full = (1,) * (2 - len(batch)) + (*batch, length, self.scope.shapes[scores.keys][-1])
         masks = []
@@ -181,7 +181,7 @@ class _Joined(AttentionStep):
         return total
 
     def _source(self, name: str, turned: bool) -> tuple[str, bool]:
-        """Where queries, keys or values lie, and whether heads come before rows there.
+        """Find where queries, keys or values lie, and whether heads come before rows there.
 
         Args:
             turned: whether the last two axes of ``name`` are the other way round.

@@ -1,4 +1,4 @@
-"""What comes before a softmax in attention: a product of queries and keys, its scale, and masks."""
+"""Look for attention: a product of queries and keys, its scale and masks, before a softmax."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class _Laid(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """What a job computes: ``count`` tiles of one head of one entry of the batch, from row ``line`` on."""
+    """Work of a job: ``count`` tiles of one head of one entry of the batch, from row ``line`` on."""
 
     b: tirx.Expr
     h: tirx.Expr
@@ -188,7 +188,7 @@ class _Tiles(NamedTuple):
 
 
 def _swapped(one: tirx.Expr, other: tirx.Expr, distance: int, upper: bool) -> tirx.Expr:
-    """Of two rows, ``distance`` apart, what belongs into the first of them, or into the other."""
+    """Pick from two rows, ``distance`` apart, what belongs into the first of them, or into the other."""
     lower = [LANES + lane - distance if lane & distance else lane for lane in range(LANES)]
     higher = [LANES + lane if lane & distance else lane + distance for lane in range(LANES)]
     return tirx.Shuffle([one, other], [tirx.const(lane, "int32") for lane in (higher if upper else lower)])
@@ -257,7 +257,7 @@ def _load(to, odd, nothing, of, job, first, count):  # type: ignore[no-untyped-d
 
 @T.inline
 def _load_mask(cover, square, other, mask, job, row, first):  # type: ignore[no-untyped-def]
-    """What is added to the scores of a block, where rows differ: rows from ``row`` on, turned."""
+    """Turn what is added to the scores of a block, where rows differ: rows from ``row`` on."""
     for x in range(cover.shape[1] // LANES):
         for y in range(cover.shape[0] // LANES):
             if first + y * LANES + LANES <= mask.shape[3]:
@@ -286,7 +286,7 @@ def _load_mask(cover, square, other, mask, job, row, first):  # type: ignore[no-
 
 @T.inline
 def _spread_mask(cover, mask, job, first, count):  # type: ignore[no-untyped-def]
-    """What is added to the scores of a block, where all rows have the same."""
+    """Spread what is added to the scores of a block, where all rows have the same."""
     for c in range(count):
         for u in T.vectorized(cover.shape[1]):
             cover[c, u] = mask[T.min(job.b, mask.shape[0] - 1), T.min(job.h, mask.shape[1] - 1), 0, first + c]

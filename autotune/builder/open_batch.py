@@ -35,7 +35,7 @@ from autotune.validation.independence import with_independence
 from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
 from autotune.validation.verify import compare, random_inputs
-from schedules.vocabulary.errors import AutotuneError
+from schedules.vocabulary.errors import AutotuneError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def any_batch(artifact: Artifact, model: Path, seed: int) -> Interface | None:
             interface, why = _tried(graph, axes, artifact, References(model), seed)
     except (AutotuneError, ThirdPartyError) as error:  # its batch is written into its graph, for one
         logger.debug("%s", error)
-        interface, why = None, "the model does not run them"
+        interface, why = None, f"they do not run ({first_line(error)})"
     if why:
         logger.warning("%s: calls of other batches are refused: %s", model.name, why)
     return interface
@@ -114,7 +114,7 @@ def _tried(
     """
     interface = _interface(graph, axes, artifact, references, seed)
     if not interface.split:
-        return None, "the rows of a batch change each other's results"
+        return None, "rows of a batch change each other's results, or an output has no row for each of them"
     verdict = check_rows(replace(artifact, interface=interface), references, seed)
     return (interface, "") if verdict.passed else (None, f"{verdict.difference} (allowed {verdict.allowed})")
 

@@ -74,7 +74,7 @@ def store_codes(draft: KernelDraft) -> None:
 
 
 def join_attentions(draft: KernelDraft) -> None:
-    """Make one kernel of attention in fp32. Shorter operands are multiplied faster by kernels of their own."""
+    """Make one kernel of attention in fp32. Operands of 16 bits are multiplied faster by kernels of their own."""
     if draft.templates.by_hand and draft.precision == FP32:
         join_attention(draft.model)
 

@@ -22,7 +22,7 @@ from tests.fuzz.wraps import in_loop
 from tests.fuzz.wrong_rewrites import FAULTS
 from tests.models.builder import Builder
 
-FEW = {"random": 12, "kernels": 6, "mutated": 12, "rare": 8, "half": 4}
+FEW = {"random": 12, "kernels": 6, "mutated": 12, "rare": 8, "attention": 6, "half": 4}
 """Graphs of every test run."""
 
 

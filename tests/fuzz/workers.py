@@ -11,6 +11,7 @@ from pathlib import Path
 from autotune.host.fork_server import Handler, Job, Start
 from autotune.host.machine import host_target
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
+from tests.fuzz.attentions import attention_model
 from tests.fuzz.engine import Found, Sample, examine
 from tests.fuzz.graphs import kernel_model, random_model, rare_sample
 from tests.fuzz.grower import NoFitError
@@ -31,6 +32,7 @@ FAMILIES: dict[str, Callable[[int], Sample]] = {
     "kernels": lambda seed: Sample(kernel_model(seed)),
     "mutated": mutated_sample,
     "rare": rare_sample,
+    "attention": lambda seed: Sample(attention_model(seed)),
     "half": lambda seed: Sample(in_halves(random_model(seed))),
 }
 """Kind of graphs → the graph of a seed."""

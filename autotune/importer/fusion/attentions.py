@@ -13,19 +13,23 @@ three kernels, 512 of 12 heads 4.2 instead of 6.3, 197 of 12 0.85 instead of 1.1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, PLAIN_ATTENTION, know_own_domain
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, PLAIN_ATTENTION, STANDARD_DOMAINS, know_own_domain
 from autotune.importer.rewriting.attention_step import AttentionStep, Scores
 from schedules.templates.by_hand.attention_shape import LANES
-from schedules.templates.by_hand.plain_attention import HIDDEN, TILE, waste
+from schedules.templates.by_hand.plain_attention import HIDDEN, LARGEST_SIZE, TILE, waste
 
 RANKS = (3, 4)
 """Axes of the operands: heads, rows and elements; behind a batch or not."""
+
+LAST_BY_DEFAULT = 13
+"""First opset whose softmax is along the last axis where none is named."""
 
 MOST_WASTE = 1.3
 """Most multiply-adds per needed one, by tiles and blocks that are not full. Without a mask, one kernel takes as long as
@@ -45,38 +49,59 @@ def join_attention(model: ModelProto) -> None:
         drop_unused(model.graph)
 
 
+@dataclass(frozen=True)
+class _Attention:
+    """Scores, and what becomes of them.
+
+    Attributes:
+        choice: the condition of a choice between scores and ``least``, its inputs in order; none if empty.
+        zero_unseen: whether weights that are NaN become zeros.
+    """
+
+    scores: Scores
+    choice: tuple[str, ...] = ()
+    least: float = 0.0
+    zero_unseen: bool = False
+
+
 class _Joined(AttentionStep):
     def __init__(self, model: ModelProto) -> None:
         super().__init__(model, [value.name for value in model.graph.input], {})
         self.joined = 0
+        self._last_by_default = all(
+            entry.version >= LAST_BY_DEFAULT for entry in model.opset_import if entry.domain in STANDARD_DOMAINS
+        )
+        self._made_masks: dict[object, str] = {}
 
     def visit(self, node: NodeProto) -> None:
         """Append ``node``, or attention in the place of weights · values."""
-        scores, zero_unseen = self._attention(node)
-        masks = None if scores is None else self._masks(scores)
-        if scores is None or masks is None:
+        attention = self._attention(node)
+        extents = None if attention is None else self._extents(attention)
+        if attention is None or extents is None:
             self.nodes.append(node)
             return
         self.joined += 1
-        rank = len(self.scope.shapes[node.output[0]])
-        reader = self.only_reader(node.output[0])
-        turns = reader is not None and reader.op_type == "Transpose"
-        out_by_head = not turns or list(attributes_of(reader)["perm"]) != _by_row(rank)  # type: ignore[arg-type]
-        query, by_head = self._source(scores.query, False)
-        keys, keys_by_head = self._source(scores.keys, True)
-        values, values_by_head = self._source(str(node.input[1]), False)
         shape = self.scope.shapes[node.output[0]]
+        rank = len(shape)
+        reader = self.only_reader(node.output[0])
+        out_by_head = reader is None or reader.op_type != "Transpose" or self._order(reader) != _by_row(rank)
+        scores = attention.scores
+        operands = [
+            self._source(name, turned)
+            for name, turned in ((scores.query, False), (scores.keys, True), (str(node.input[1]), False))
+        ]
         shape = shape if out_by_head else tuple(shape[axis] for axis in _by_row(rank))
-        operands = [self._ranked(name) for name in (query, keys, values)]
         wide = (1,) * (4 - rank) + tuple(shape)
+        mask = self._mask(attention, extents)
         result = self.ops(
             PLAIN_ATTENTION,
-            *operands,
-            *([self._sum(masks)] if masks else []),
+            *(name for name, _ in operands),
+            *([mask] if mask else []),
             domain=OWN_DOMAIN,
             scale=scores.scale,
-            by_head=[int(flag) for flag in (by_head, keys_by_head, values_by_head, out_by_head)],
-            zero_unseen=int(zero_unseen),
+            by_head=[int(flag) for flag in (*(by_head for _, by_head in operands), out_by_head)],
+            chosen=int(bool(attention.choice)),
+            zero_unseen=int(attention.zero_unseen),
         )[0]
         self.declare(result, wide, TensorProto.FLOAT)
         result = result if rank == len(wide) else self.reshape(result, *shape)
@@ -85,8 +110,8 @@ class _Joined(AttentionStep):
         else:
             self.called("Transpose", [result], node.output[0], perm=_by_row(rank))
 
-    def _attention(self, node: NodeProto) -> tuple[Scores | None, bool]:
-        """The scores behind the weights that ``node`` multiplies, and whether NaN among the weights become zeros."""
+    def _attention(self, node: NodeProto) -> _Attention | None:
+        """What is behind the weights that ``node`` multiplies, if a kernel takes it."""
         weights = self._made(node.input[0], "Softmax", "Where") if node.op_type == "MatMul" else None
         zero_unseen = weights is not None and weights.op_type == "Where"
         if weights is not None and zero_unseen:
@@ -97,32 +122,33 @@ class _Joined(AttentionStep):
             alone = readers is not None and all(reader in (condition, weights) for reader in readers)
             weights = softmax if is_nan and alone and self.number(weights.input[1]) == 0 else None
         if weights is None or weights.op_type != "Softmax" or node.domain or weights.domain:
-            return None, False
+            return None
         rank = len(self.scope.shapes.get(weights.output[0], ()))
-        last = attributes_of(weights).get("axis", -1) in (-1, rank - 1)
-        scores = self._hidden(weights.input[0]) if last and rank in RANKS else None
-        return (scores if scores is not None and self._fits(node, scores) else None), zero_unseen
+        axis = attributes_of(weights).get("axis", -1 if self._last_by_default else 1)
+        if rank not in RANKS or axis not in (-1, rank - 1):
+            return None
+        attention = self._chosen(str(weights.input[0]))
+        fits = attention is not None and self._fits(node, attention.scores)
+        return replace(attention, zero_unseen=zero_unseen) if attention is not None and fits else None
 
     def _made(self, name: str, *kinds: str) -> NodeProto | None:
         """The node of one of ``kinds`` that makes ``name``, if one node reads that."""
         node = self.makers.get(name)
         return node if node is not None and node.op_type in kinds and self.only_reader(name) is not None else None
 
-    def _hidden(self, name: str) -> Scores | None:
-        """Work like ``scores``, also behind a choice between scores and a very small number."""
+    def _chosen(self, name: str) -> _Attention | None:
+        """Look for scores, also behind a choice between them and a very small number.
+
+        A choice drops NaN, and a mask within it would be added to what the choice puts there.
+        """
         choice = self._made(name, "Where")
         if choice is None:
-            return self._alone(name)
-        condition, *sides = choice.input
-        for at, side in enumerate(sides):
-            scores = self._alone(side)
-            least = self.number(sides[1 - at])
-            if scores is not None and least is not None and least <= HIDDEN:
-                zero, low = self.const(np.float32(0)), self.const(np.float32(least))
-                mask = self.op("Where", condition, *((zero, low) if at == 0 else (low, zero)))
-                self.scope.shapes[mask], self.scope.types[mask] = self.scope.shapes[condition], TensorProto.FLOAT
-                scores.masks.append(mask)
-                return scores
+            scores = self._alone(name)
+            return None if scores is None else _Attention(scores)
+        for side, other in (choice.input[1:], list(choice.input)[:0:-1]):
+            scores, least = self._alone(side), self.number(other)
+            if scores is not None and least is not None and least <= HIDDEN and not scores.masks:
+                return _Attention(scores, tuple(choice.input), least)
         return None
 
     def _alone(self, name: str) -> Scores | None:
@@ -148,60 +174,78 @@ class _Joined(AttentionStep):
             return False
         if len(query) not in RANKS or not query[:-2] == keys[:-2] == values[:-2]:
             return False
-        sizes = query[-1], values[-1]
         return (
             query[-2] >= TILE
             and keys[-1] >= LANES
-            and all(size and size % LANES == 0 for size in sizes)
+            and all(0 < size <= LARGEST_SIZE and size % LANES == 0 for size in (query[-1], values[-1]))
             and all(query)
             and waste(query[-2], keys[-1]) <= MOST_WASTE
         )
 
-    def _masks(self, scores: Scores) -> list[str] | None:
-        """Return what is added to the scores, with four axes each; None if a kernel cannot add it."""
+    def _extents(self, attention: _Attention) -> list[tuple[int, ...]] | None:
+        """Return the shapes of what is added to the scores, with four axes each; None if a kernel cannot add it."""
+        scores = attention.scores
         *batch, length, _ = self.scope.shapes[scores.query]
         full = (1,) * (2 - len(batch)) + (*batch, length, self.scope.shapes[scores.keys][-1])
-        masks = []
-        for name in scores.masks:
-            shape = self.scope.shapes.get(name)
-            if shape is None or self.scope.types.get(name) != TensorProto.FLOAT or len(shape) > len(batch) + 2:
+        shapes = [self.scope.shapes.get(name) for name in scores.masks or attention.choice[:1]]
+        if any(self.scope.types.get(name) != TensorProto.FLOAT for name in scores.masks):
+            return None
+        every = []
+        for shape in shapes:
+            if shape is None or len(shape) > len(batch) + 2:
                 return None
             extents = (1,) * (4 - len(shape)) + tuple(shape)
             if extents[3] != full[3] or any(size not in (1, most) for size, most in zip(extents, full, strict=True)):
                 return None
             if extents[2] > 1 and extents[3] < LEAST_BY_ROW:
                 return None
-            masks.append(name if len(shape) == 4 else self.reshape(name, *extents))
-        return masks
+            every.append(extents)
+        return every
 
-    def _sum(self, masks: Sequence[str]) -> str:
-        total, *others = masks
-        for name in others:
-            total = self.op("Add", total, name)
+    def _mask(self, attention: _Attention, extents: Sequence[tuple[int, ...]]) -> str:
+        """What is added to the scores, once for all layers that share it; empty if nothing is."""
+        names, least = attention.scores.masks, attention.least
+        if attention.choice:
+            condition, yes, _ = attention.choice
+            number = self.const(np.float32(least)), self.const(np.float32(0))
+            sides = number if self.number(yes) == least else number[::-1]
+            key: object = condition, sides == number, least
+            names = [self._made_masks.get(key) or self.op("Where", condition, *sides)]
+            self._made_masks[key] = names[0]
+        total = ""
+        for name, shape in zip(names, extents, strict=True):
+            key = total, name
+            if key not in self._made_masks:
+                wide = name if self.scope.shapes.get(name) == shape else self.reshape(name, *shape)
+                self._made_masks[key] = self.op("Add", total, wide) if total else wide
+            total = self._made_masks[key]
         return total
 
+    def _order(self, transpose: NodeProto) -> list[int]:
+        """The permutation of a Transpose; without one, axes are reversed."""
+        rank = len(self.scope.shapes[transpose.output[0]])
+        return [int(axis) for axis in attributes_of(transpose).get("perm", reversed(range(rank)))]
+
     def _source(self, name: str, turned: bool) -> tuple[str, bool]:
-        """Find where queries, keys or values lie, and whether heads come before rows there.
+        """Find where queries, keys or values lie, with four axes, and whether heads come before rows there.
 
         Args:
             turned: whether the last two axes of ``name`` are the other way round.
         """
-        root, order = name, list(range(len(self.scope.shapes[name])))
+        shape = self.scope.shapes[name]
+        root, order = name, list(range(len(shape)))
         while (node := self.makers.get(root)) is not None and node.op_type == "Transpose":
-            perm = attributes_of(node)["perm"]
+            perm = self._order(node)
             root, order = str(node.input[0]), [perm[axis] for axis in order]
         if turned:
             order[-2:] = order[:-3:-1]
-        rank = len(order)
-        if order == list(range(rank)):
-            return root, True
-        if order == _by_row(rank):
-            return root, False
-        return self.transpose(root, *order), True
-
-    def _ranked(self, name: str) -> str:
-        shape = self.scope.shapes.get(name)
-        return name if shape is None or len(shape) == 4 else self.reshape(name, 1, *shape)
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        by_head = order != _by_row(len(order))
+        if not by_head:
+            shape = tuple(shape[axis] for axis in order)
+        elif order != list(range(len(order))):
+            root = self.transpose(root, *order)
+        return (root if len(shape) == 4 else self.reshape(root, 1, *shape)), by_head
 
 
 def _by_row(rank: int) -> list[int]:

@@ -67,6 +67,7 @@ def plain(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: 
         float(attrs["scale"]),
         (extents[0], extents[1], extents[2], extents[3]),
         (q, k, v, out),
+        bool(attrs["chosen"]),
         bool(attrs["zero_unseen"]),
     )
     operands = [*inputs[:3], _mask(mask)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from autotune.importer.rewriting.step import Step
@@ -43,7 +44,7 @@ class AttentionStep(Step):
             for mine, other in (node.input, list(node.input)[::-1])[: 2 if node.op_type == "Mul" else 1]:
                 factor = self.number(other)
                 scores = self.scores(mine) if factor is not None else None
-                if scores is not None and factor is not None and not scores.masks:
+                if scores is not None and factor and math.isfinite(factor) and not scores.masks:
                     scores.scale *= factor if node.op_type == "Mul" else 1 / factor
                     return scores
         return None

@@ -14,8 +14,8 @@ between lanes. Queries and results are turned, 16 × 16 numbers at a time, once 
 
 The last tile of a sequence begins early enough to fit, and computes some rows again. A block that the mask hides from a
 whole tile is left out once each of its rows has seen something: its weights are zeros. So padding behind a sequence,
-and what a causal mask hides, cost next to nothing. NaN and infinities there count all the same (0 · NaN is NaN): such a
-block is computed.
+and what a causal mask hides, cost next to nothing. Where keys or values of such a block are not finite, it is computed all
+the same, for 0 · NaN is NaN.
 """
 
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
@@ -49,6 +49,12 @@ and a tile of queries and of results fit in 48 KiB of L1 for heads of 64 element
 MOST_TILES = 8
 """Tiles of a job. Copying keys and values costs 6 % of one tile's work, and is done once per job."""
 
+LARGEST_SIZE = 128
+"""Elements of the largest query or value. With more, L1 does not hold keys and values of a block."""
+
+TILES_BYTES = 64 * 1024
+"""Bytes of the queries and results of a job, on the stack: half of the least that a thread has, with musl."""
+
 MOST_IDLE = 1.1
 """Rounds of jobs times threads, per job, up to which jobs have as many tiles as they can. Heuristic, not measured."""
 
@@ -72,7 +78,8 @@ class PlainShape:
             positions). No positions: nothing.
         by_head: of queries, keys, values and the result: whether they lie as (batch, heads, rows, size) instead of
             (batch, rows, heads, size).
-        zero_unseen: whether a row without a number as its sum becomes zeros.
+        chosen: whether a mask that hides takes the place of the score, which may be NaN, instead of being added to it.
+        zero_unseen: whether a row without a number as its sum becomes zeros, whatever the values.
     """
 
     batch: int
@@ -84,6 +91,7 @@ class PlainShape:
     scale: float = 1.0
     mask: tuple[int, int, int, int] = (1, 1, 1, 0)
     by_head: tuple[bool, bool, bool, bool] = (False, False, False, False)
+    chosen: bool = False
     zero_unseen: bool = False
 
     def tensor(self, index: int) -> tuple[int, int, int, int]:
@@ -101,7 +109,7 @@ class Tiling:
     Attributes:
         block: positions whose scores exist at a time.
         tile: rows that are computed together.
-        tiles: of a job, at most.
+        tiles: the most of a job.
         at_once: rows of broadcasts whose sums stay in registers.
     """
 
@@ -128,7 +136,8 @@ def tiling_for(shape: PlainShape, target: Target) -> Tiling:
         jobs = shape.batch * shape.heads * -(-rows // tiles)
         return -(-jobs // target.threads) * target.threads / jobs
 
-    fitting = (tiles for tiles in range(MOST_TILES, 0, -1) if idle(tiles) <= MOST_IDLE)
+    most = max(1, min(MOST_TILES, TILES_BYTES // ((shape.size + shape.width) * tile * 4)))
+    fitting = (tiles for tiles in range(most, 0, -1) if idle(tiles) <= MOST_IDLE)
     return Tiling(block, tile, min(next(fitting, 1), rows), at_once)
 
 
@@ -143,7 +152,7 @@ def _padded(positions: int, block: int) -> int:
 
 
 def for_target(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """The same kernel as is best for ``target``."""
+    """Return the kernel with the tiling for ``target``."""
     fields = json.loads(str(func.attrs[SCHEDULED]).removeprefix(LABEL))
     fields |= {name: tuple(fields[name]) for name in ("mask", "by_head")}
     shape = PlainShape(**fields)
@@ -314,7 +323,7 @@ def _find_hidden(hidden, seen, odd, cover, top, s, count):  # type: ignore[no-un
 
 
 @T.inline
-def _score(score, part, cover, query, keys, s, masked):  # type: ignore[no-untyped-def]
+def _score(score, part, cover, query, keys, s, shape):  # type: ignore[no-untyped-def]
     """Scores of a block, ``part.shape[0]`` positions at a time."""
     for g in range(score.shape[0] // part.shape[0]):
         for c in T.unroll(part.shape[0]):
@@ -326,7 +335,13 @@ def _score(score, part, cover, query, keys, s, masked):  # type: ignore[no-untyp
                     part[c, u] = part[c, u] + query[s, e, u] * keys[g * part.shape[0] + c, e]
         for c in T.unroll(part.shape[0]):
             for u in T.vectorized(part.shape[1]):
-                if masked:
+                if shape.chosen:
+                    score[g * part.shape[0] + c, u] = T.Select(
+                        cover[g * part.shape[0] + c, u] <= T.float32(HIDDEN),
+                        cover[g * part.shape[0] + c, u],
+                        part[c, u],
+                    )
+                elif shape.mask[3] > 0:
                     score[g * part.shape[0] + c, u] = part[c, u] + cover[g * part.shape[0] + c, u]
                 else:
                     score[g * part.shape[0] + c, u] = part[c, u]
@@ -390,10 +405,12 @@ def _finish(out, tiles, job, zero_unseen, square, other):  # type: ignore[no-unt
                 _turn(square, other)
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
-                        if out.by_head:
-                            out.buffer[job.b, job.h, row + r, y * LANES + u] = square[r, u]
-                        else:
-                            out.buffer[job.b, row + r, job.h, y * LANES + u] = square[r, u]
+                        # Others are of a tile before the last one, which begins early: its job may round otherwise.
+                        if row + r >= job.line + s * tiles.acc.shape[2]:
+                            if out.by_head:
+                                out.buffer[job.b, job.h, row + r, y * LANES + u] = square[r, u]
+                            else:
+                                out.buffer[job.b, row + r, job.h, y * LANES + u] = square[r, u]
 
 
 @lru_cache(maxsize=64)  # TVM's script takes about a second for each, and the layers of a model have one shape
@@ -464,7 +481,7 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                         else:
                             hidden[0] = 0
                         if hidden[0] == 0:
-                            _score(score, part, cover, query, keys, s, masked)
+                            _score(score, part, cover, query, keys, s, shape)
                             _soften(score, total, top, scaled, s, used)
                             _weigh(acc, part, score, values, scaled, s)
                 _finish(_Laid(out, by_head[3]), sums, job, zero_unseen, square, other)

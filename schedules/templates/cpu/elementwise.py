@@ -139,7 +139,7 @@ def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, u
     block = sch.get_sblock(name)
     loops = sch.get_loops(block)
     row = int(sch.get(loops[-1]).extent) if loops else 1
-    if vector > 1 and row % vector and LEAST_ROW <= row < size:
+    if vector > 1 and row % vector and LEAST_ROW <= row < size and chunks <= size // row:
         outer, steps, unroll = sch.fuse(*loops[:-1]), size // row, 1
     else:
         outer, steps = _vectors(sch, block, loops, vector), size // vector

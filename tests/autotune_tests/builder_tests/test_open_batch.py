@@ -209,9 +209,7 @@ def test_rows_that_leave_each_other_alone_are_answered_at_any_batch(built, case)
 def test_rows_that_change_each_other_are_not(built, caplog, case):
     model, path = built(*DEPENDENT[case])
     assert any_batch(read_artifact(path), model, 0) is None
-    assert (
-        "rows.onnx: calls of other batches are refused: the rows of a batch change each other's results" in caplog.text
-    )
+    assert "rows.onnx: calls of other batches are refused: rows of a batch change each other's results" in caplog.text
 
 
 @pytest.mark.parametrize("case", OF_ONE_ROW)

@@ -42,38 +42,40 @@ class Grid:
         sizes: of the image, the outermost axis first.
         padding: ``zeros``, ``border`` or ``reflection``.
         aligned: whether −1 and 1 are the centres of the outermost pixels, not their edges.
+        dtype: of positions and weights.
     """
 
     sizes: tuple[int, ...]
     taps: int
     padding: str
     aligned: bool
+    dtype: str = "float32"
 
     def _of_axis(self, axis: tirx.Expr, values: list[float]) -> tirx.Expr:
         """Return the number of an axis."""
-        chosen = tirx.const(values[-1], "float32")
+        chosen = tirx.const(values[-1], self.dtype)
         for number, value in reversed(list(enumerate(values[:-1]))):
-            chosen = tirx.Select(axis == number, tirx.const(value, "float32"), chosen)
+            chosen = tirx.Select(axis == number, tirx.const(value, self.dtype), chosen)
         return chosen
 
     def real(self, value: tirx.Expr, axis: tirx.Expr) -> tirx.Expr:
         """Return where a number of the grid is among the pixels of an axis."""
         size = self._of_axis(axis, [float(size) for size in self.sizes])
         x = (value + 1) / 2 * (size - 1) if self.aligned else ((value + 1) * size - 1) / 2
-        return tirx.Select(tirx.abs(x) < FARTHEST, x, tirx.const(0.0 if self.aligned else -0.5, "float32"))
+        return tirx.Select(tirx.abs(x) < FARTHEST, x, tirx.const(0.0 if self.aligned else -0.5, self.dtype))
 
     def place(self, value: tirx.Expr, axis: tirx.Expr, tap: tirx.Expr) -> tirx.Expr:
         """Return the pixel of a tap, within the image, or ¬ of it where it counts as zero."""
         x = self.real(value, axis)
         first = (
-            tirx.nearbyint(x) if self.taps == 1 else tirx.floor(x) + tirx.Cast("float32", tap) - (self.taps // 2 - 1)
+            tirx.nearbyint(x) if self.taps == 1 else tirx.floor(x) + tirx.Cast(self.dtype, tap) - (self.taps // 2 - 1)
         )
         last = self._of_axis(axis, [size - 1.0 for size in self.sizes])
         if self.padding == "reflection":
             edge = 0.0 if self.aligned else 0.5
             spans = [size - 1.0 + 2 * edge for size in self.sizes]
             first = tirx.Select(self._of_axis(axis, spans) > 0, self._mirrored(first, axis, spans, edge), 0.0)
-        held = tirx.Cast("int32", tirx.max(tirx.min(first, last), tirx.const(0.0, "float32")))
+        held = tirx.Cast("int32", tirx.max(tirx.min(first, last), tirx.const(0.0, self.dtype)))
         held = tirx.max(tirx.min(held, tirx.Cast("int32", last)), 0)  # of NaN, the cast makes any number
         if self.padding != "zeros":
             return held
@@ -82,7 +84,7 @@ class Grid:
     def _mirrored(self, x: tirx.Expr, axis: tirx.Expr, spans: list[float], edge: float) -> tirx.Expr:
         """``x`` mirrored at both ends, ``edge`` outside of the outermost centres, until it is between them."""
         span = self._of_axis(axis, [value or 1.0 for value in spans])
-        low = tirx.const(-edge, "float32")
+        low = tirx.const(-edge, self.dtype)
         high = low + span
         far = tirx.Select(x < low, low - x, x - high)
         times = tirx.floor(far / span)
@@ -101,16 +103,17 @@ class Grid:
 
 @converts("GridSample")
 def grid_sample(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Samples of images and volumes; halves are sampled in fp32."""
+    """Samples of images and volumes; halves are sampled in fp32, and integers where they are weighed."""
     x, positions = inputs[:2]
     assert x is not None
     dtype, taps = dtype_of(x), TAPS[text_of(attrs, "mode", "linear")]
-    if "float" in dtype and dtype not in ("float32", "float64"):
-        x = bb.normalize(relax.op.astype(x, "float32"))
-    if dtype_of(positions) != "float32":
-        positions = bb.normalize(relax.op.astype(positions, "float32"))
+    real = "float64" if dtype == "float64" else "float32"
+    if dtype != real and ("float" in dtype or taps > 1):
+        x = bb.normalize(relax.op.astype(x, real))
+    if dtype_of(positions) != real:
+        positions = bb.normalize(relax.op.astype(positions, real))
     padding = text_of(attrs, "padding_mode", "zeros")
-    grid = Grid(tuple(sizes_of(x)[2:]), taps, padding, bool(attrs.get("align_corners", 0)))
+    grid = Grid(tuple(sizes_of(x)[2:]), taps, padding, bool(attrs.get("align_corners", 0)), real)
     rank = len(grid.sizes)
 
     def emitted(name: str, element: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]) -> relax.Expr:

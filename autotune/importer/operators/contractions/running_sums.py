@@ -53,6 +53,8 @@ def _doubled(bb: relax.BlockBuilder, x: relax.Expr, form: Running) -> relax.Expr
     def shifted(x: relax.Expr, by: int) -> relax.Expr:
         neutral = np.full((form.outer, by, form.columns), int(form.product), form.dtype)
         filler = relax.const(neutral, form.dtype)
+        if by == form.steps:
+            return filler
         begin, end = (by, form.steps) if form.reverse else (0, form.steps - by)
         kept = bb.normalize(relax.op.strided_slice(x, [1], [begin], [end]))
         return bb.normalize(relax.op.concat([kept, filler] if form.reverse else [filler, kept], 1))

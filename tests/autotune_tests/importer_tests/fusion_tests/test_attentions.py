@@ -175,3 +175,90 @@ def test_nan_stays_nan(tmp_path):
         feed[name][0, 5, row] = np.nan
     ours, theirs = run(graph, tmp_path, feed)
     np.testing.assert_array_equal(np.isnan(ours[0]), np.isnan(theirs[0]))
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_choice_drops_scores_that_are_no_number(number, tmp_path):
+    written = Written()
+    written.inputs.append(value("m", (BATCH, 1, 1, POSITIONS)))
+
+    def chosen(graph, product):
+        shown = graph.op("Less", "m", graph.number(np.float32(0)))
+        return graph.op("Where", shown, product, graph.number(np.float32(-np.inf)))
+
+    graph = written.model(scores=chosen)
+    feed = feed_of(graph, m=np.where(np.arange(POSITIONS) < 20, -1, 1).astype(np.float32) * np.ones((BATCH, 1, 1, 1), "f"))
+    feed["k"][:, 30] = number
+    assert is_joined(graph, tmp_path)
+    ours, theirs = run(graph, tmp_path, feed)
+    assert np.isfinite(theirs[0]).all()
+    assert close(ours, theirs)
+
+
+def test_a_mask_within_a_choice_is_left_alone(tmp_path):
+    """Both hide: their sum would be −∞ where the choice gives the least number."""
+    written = Written()
+    written.inputs.append(value("m", (BATCH, 1, 1, POSITIONS)))
+    low = np.finfo(np.float32).min
+
+    def chosen(graph, product):
+        shown = graph.op("Less", "m", graph.number(np.float32(0)))
+        both = graph.op("Add", product, graph.op("Where", shown, graph.number(np.float32(0)), graph.number(low)))
+        return graph.op("Where", shown, both, graph.number(low))
+
+    mask = np.ones((BATCH, 1, 1, POSITIONS), np.float32)
+    mask[0, ..., :7] = -1
+    check(written.model(scores=chosen), tmp_path, joined=False, m=mask)
+
+
+def test_axes_that_are_reversed_without_being_named(tmp_path):
+    """A block that is not local: pixels attend to pixels, and keys are no transpose of anything."""
+    nodes = [
+        helper.make_node("Reshape", ["q", "flat"], ["q3"]),
+        helper.make_node("Transpose", ["q3"], ["qt"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", ["k", "flat"], ["k3"]),
+        helper.make_node("Reshape", ["v", "flat"], ["v3"]),
+        helper.make_node("Transpose", ["v3"], ["vt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["qt", "k3"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "vt"], ["o"]),
+        helper.make_node("Transpose", ["o"], ["y"]),
+    ]
+    inputs = [value(name, (BATCH, 16, 8, 8)) for name in "qkv"]
+    check(model_of(nodes, inputs, ["y"], {"flat": np.array([BATCH, 16, 64])}), tmp_path)
+
+
+@pytest.mark.parametrize(("opset", "joined"), [(11, False), (13, True)])
+def test_the_axis_of_a_softmax_that_names_none(opset, joined, tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"]),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    inputs = [value("q", (1, 64, 16)), value("k", (1, 16, 48)), value("v", (1, 48, 16))]
+    check(model_of(nodes, inputs, ["y"], opset=opset), tmp_path, joined=joined)
+
+
+def test_constants_are_keys_and_values(tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    numbers = {name: rng.standard_normal(shape).astype("f") for name, shape in (("k", (2, 16, 48)), ("v", (2, 48, 16)))}
+    check(model_of(nodes, [value("q", (2, 64, 16))], ["y"], numbers), tmp_path)
+
+
+def test_layers_share_what_they_make_of_a_mask(tmp_path):
+    written = Written()
+    written.inputs.append(value("m", (BATCH, 1, 1, POSITIONS)))
+    shown = written.op("Less", "m", written.number(np.float32(0)))
+    low = written.number(np.float32(-np.inf))
+    for to in ("y", "z"):
+        product = written.op("MatMul", written.heads("q"), written.heads("k", turned=True))
+        soft = written.op("Softmax", written.op("Where", shown, product, low), axis=-1)
+        written.op("MatMul", soft, written.heads("v"), to=to)
+    graph = model_of(written.nodes, written.inputs, ["y", "z"], written.numbers)
+    assert kernels(graph, tmp_path).count("elementwise") == 1
+    check(graph, tmp_path)

@@ -10,8 +10,8 @@ import tvm
 from autotune.host.machine import host_target
 from schedules.lower import BASELINE, lower, normalise, tvm_target
 from schedules.templates.by_hand.plain_attention import (
+    LARGEST_SIZE,
     MOST_TILES,
-    TILE,
     PlainShape,
     for_target,
     plain_attention,
@@ -129,6 +129,15 @@ def test_what_is_no_number_counts_where_it_is_hidden_too(mask, which, number):
     agree(shape, arrays)
 
 
+@pytest.mark.parametrize("mask", [(2, 1, 1, 100), (2, 2, 100, 100)])
+def test_a_choice_drops_what_is_no_number(mask):
+    shape = PlainShape(2, 2, 100, 100, 16, 16, 0.3, mask, chosen=True)
+    arrays = arrays_of(shape, lambda b, h, row, column: np.where(column > 40, LOWEST, 0.0))
+    whole = expected(shape, *arrays)
+    arrays[1][:, 50] = np.nan
+    np.testing.assert_allclose(computed(shape, arrays), whole, rtol=1e-4, atol=1e-5)
+
+
 def test_a_hidden_block_is_left_out():
     """What is behind the mask is not multiplied: finite numbers whose products are none do no harm."""
     shape = PlainShape(1, 1, 64, 96, 16, 16, 1.0, (1, 1, 1, 96))
@@ -143,12 +152,20 @@ def test_a_hidden_block_is_left_out():
 
 
 def test_jobs_share_what_they_copy_and_occupy_all_threads():
-    shape = PlainShape(1, 8, 512, 512, 64, 64)
-    one, many = (tiling_for(shape, replace(host_target(1), threads=threads)).tiles for threads in (1, 48))
-    assert one == MOST_TILES
-    assert shape.heads * -(-512 // TILE // many) >= 48
-    text = str(for_target(plain_attention(shape), host_target(1)))
-    assert "T.parallel(16)" in text
+    shape = PlainShape(1, 8, 512, 512, 32, 32)
+    target = host_target(1)
+    one, many = (tiling_for(shape, replace(target, threads=threads)) for threads in (1, 48))
+    assert one.tiles == MOST_TILES
+    assert shape.heads * -(-512 // one.tile // many.tiles) >= 48
+    jobs = shape.heads * -(-512 // one.tile // MOST_TILES)
+    assert f"T.parallel({jobs})" in str(for_target(plain_attention(shape), target))
+
+
+@pytest.mark.parametrize("size", [16, 64, LARGEST_SIZE])
+def test_what_a_job_keeps_fits_the_least_stack_of_a_thread(size):
+    tiling = tiling_for(PlainShape(1, 8, 512, 512, size, size), host_target(1))
+    kept = tiling.tiles * tiling.tile * 2 * size + tiling.block * (2 * size + 2 * tiling.tile)
+    assert 4 * kept < 124 * 1024
 
 
 def test_waste_is_what_tiles_compute_in_vain():

@@ -14,8 +14,8 @@ between lanes. Queries and results are turned, 16 × 16 numbers at a time, once 
 
 The last tile of a sequence begins early enough to fit, and computes some rows again. A block that the mask hides from a
 whole tile is left out once each of its rows has seen something: its weights are zeros. So padding behind a sequence,
-and what a causal mask hides, cost next to nothing. Where keys or values of such a block are not finite, it is computed all
-the same, for 0 · NaN is NaN.
+and what a causal mask hides, cost next to nothing. Where keys or values of such a block are not finite, it is computed
+all the same, for 0 · NaN is NaN.
 """
 
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.

@@ -187,7 +187,8 @@ def test_a_choice_drops_scores_that_are_no_number(number, tmp_path):
         return graph.op("Where", shown, product, graph.number(np.float32(-np.inf)))
 
     graph = written.model(scores=chosen)
-    feed = feed_of(graph, m=np.where(np.arange(POSITIONS) < 20, -1, 1).astype(np.float32) * np.ones((BATCH, 1, 1, 1), "f"))
+    mask = np.where(np.indices((BATCH, 1, 1, POSITIONS))[3] < 20, -1, 1).astype(np.float32)
+    feed = feed_of(graph, m=mask)
     feed["k"][:, 30] = number
     assert is_joined(graph, tmp_path)
     ours, theirs = run(graph, tmp_path, feed)

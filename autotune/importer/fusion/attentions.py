@@ -203,7 +203,7 @@ class _Joined(AttentionStep):
         return every
 
     def _mask(self, attention: _Attention, extents: Sequence[tuple[int, ...]]) -> str:
-        """What is added to the scores, once for all layers that share it; empty if nothing is."""
+        """Emit what is added to the scores, once for all layers that share it; empty if nothing is."""
         names, least = attention.scores.masks, attention.least
         if attention.choice:
             condition, yes, _ = attention.choice

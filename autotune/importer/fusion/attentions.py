@@ -111,7 +111,7 @@ class _Joined(AttentionStep):
             self.called("Transpose", [result], node.output[0], perm=_by_row(rank))
 
     def _attention(self, node: NodeProto) -> _Attention | None:
-        """What is behind the weights that ``node`` multiplies, if a kernel takes it."""
+        """Look behind the weights that ``node`` multiplies; None if no kernel takes what is there."""
         weights = self._made(node.input[0], "Softmax", "Where") if node.op_type == "MatMul" else None
         zero_unseen = weights is not None and weights.op_type == "Where"
         if weights is not None and zero_unseen:

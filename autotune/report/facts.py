@@ -164,7 +164,22 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
     total = sum(task.weight * (seconds[task.key] or 0.0) for task in tasks)
     rows = [_row(artifact, task, runs, roofline, total) for task in tasks]
     rows.sort(key=lambda row: -row.share)
+    bench = None if bench is None else _with_short_names(bench)
     return Facts(artifact, tuple(rows), runs, roofline, bench, total, partitions, whole_model)
+
+
+def _with_short_names(bench: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``bench`` with artifacts called by their folders' names, where that tells all engines apart."""
+    names = [str(engine["name"]) for engine in bench.get("engines", ())]
+    short = {name: Path(name).name for name in names}
+    if len(set(short.values())) < len(names):
+        return bench
+    by_name = ("speedup", "speedup_quartiles")
+    renamed = {
+        key: {short.get(name, name): value for name, value in bench[key].items()} for key in by_name if key in bench
+    }
+    engines = [{**engine, "name": short[str(engine["name"])]} for engine in bench.get("engines", ())]
+    return {**bench, **renamed, **({"engines": engines} if engines else {})}
 
 
 def _heaviest(whole: Composite) -> Path:

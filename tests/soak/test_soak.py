@@ -17,6 +17,9 @@ from tests.soak.residents import Held
 from tests.soak.scenarios import Scenarios, disk
 from tests.soak.shim import Shim
 
+TRIES = 3
+"""Runs on a disk that fills up, one of which does not end before it is full."""
+
 CLOCKS = "import time, datetime; print(time.time(), datetime.datetime.now().timestamp(), time.monotonic())"
 
 SYNC = "import os, time; f = open('x', 'wb'); start = time.perf_counter(); os.fsync(f); os.fdatasync(f); "
@@ -83,10 +86,14 @@ def scenarios(tmp_path):
 
 
 def test_a_run_on_a_full_disk_loses_nothing(scenarios):
+    """A run that is nearly done when the disk begins to fill may end before it is full: then another is tried."""
     folder, machine = scenarios
-    outcome = (campaign := Campaign(folder, 0)).judged(lambda: machine.full_disk(campaign))
+    for _ in range(TRIES):
+        outcome = (campaign := Campaign(folder, 0)).judged(lambda: machine.full_disk(campaign))
+        assert outcome.problems == ()
+        if outcome.killed.code:
+            break
     assert outcome.killed.code != 0
-    assert outcome.problems == ()
 
 
 @pytest.mark.slow

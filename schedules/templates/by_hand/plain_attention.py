@@ -79,7 +79,8 @@ class PlainShape:
         by_head: of queries, keys, values and the result: whether they lie as (batch, heads, rows, size) instead of
             (batch, rows, heads, size).
         chosen: whether a mask that hides takes the place of the score, which may be NaN, instead of being added to it.
-        zero_unseen: whether a row without a number as its sum becomes zeros, whatever the values.
+        zero_unseen: whether all weights of a row without a number as their sum are 0; times NaN or infinities among the
+            values they are NaN.
     """
 
     batch: int
@@ -265,6 +266,14 @@ def _load(to, odd, nothing, of, job, first, count):  # type: ignore[no-untyped-d
 
 
 @T.inline
+def _note_odd(vain, values, nothing, count):  # type: ignore[no-untyped-def]
+    """Zeros times the values of a block are added to ``vain``."""
+    for c in range(count):
+        for e in T.vectorized(vain.shape[0]):
+            vain[e] = vain[e] + nothing[0] * values[c, e]
+
+
+@T.inline
 def _load_mask(cover, square, other, mask, job, row, first):  # type: ignore[no-untyped-def]
     """Turn what is added to the scores of a block, where rows differ: rows from ``row`` on."""
     for x in range(cover.shape[1] // LANES):
@@ -388,8 +397,8 @@ def _weigh(acc, part, weight, values, scaled, s):  # type: ignore[no-untyped-def
 
 
 @T.inline
-def _finish(out, tiles, job, zero_unseen, square, other):  # type: ignore[no-untyped-def]
-    """The results, turned."""
+def _finish(out, tiles, job, vain, square, other):  # type: ignore[no-untyped-def]
+    """The results, turned; ``vain``, if it has any, where a sum is no number."""
     for s in range(job.count):
         for x in range(tiles.acc.shape[2] // LANES):
             row = T.meta_var(job.row(s, tiles.acc.shape[2], out.rows) + x * LANES)
@@ -398,8 +407,8 @@ def _finish(out, tiles, job, zero_unseen, square, other):  # type: ignore[no-unt
                     for u in T.vectorized(LANES):
                         total = T.meta_var(tiles.total[s, x * LANES + u])
                         weighted = T.meta_var(tiles.acc[s, y * LANES + r, x * LANES + u])
-                        if zero_unseen:
-                            square[r, u] = T.Select(total > T.float32(0), weighted / total, T.float32(0))
+                        if vain.shape[0] > 1:
+                            square[r, u] = T.Select(total > T.float32(0), weighted / total, vain[y * LANES + r])
                         else:
                             square[r, u] = weighted / total
                 _turn(square, other)
@@ -451,6 +460,7 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                 seen = T.alloc_buffer((tile,), "float32", scope="local")
                 odd = T.alloc_buffer((LANES,), "float32", scope="local")
                 nothing = T.alloc_buffer((1,), "float32", scope="local")
+                vain = T.alloc_buffer((width if zero_unseen else 1,), "float32", scope="local")
                 square = T.alloc_buffer((LANES, LANES), "float32", scope="local")
                 other = T.alloc_buffer((LANES, LANES), "float32", scope="local")
                 sums = T.meta_var(_Tiles(query, acc, total, top))
@@ -463,6 +473,8 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                     )
                 )
                 nothing[0] = T.float32(0)
+                for e in T.vectorized(vain.shape[0]):
+                    vain[e] = T.float32(0)
                 _begin(sums, _Laid(q, by_head[0]), job, scale, square, other)
                 for n in range((positions + block - 1) // block):
                     first = T.meta_var(n * block)
@@ -471,6 +483,8 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                         odd[u] = T.float32(0)
                     _load(keys, odd, nothing, _Laid(k, by_head[1]), job, first, used)
                     _load(values, odd, nothing, _Laid(v, by_head[2]), job, first, used)
+                    if zero_unseen:
+                        _note_odd(vain, values, nothing, used)
                     if masked and not by_row:
                         _spread_mask(cover, mask, job, first, used)
                     for s in range(job.count):
@@ -484,7 +498,7 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                             _score(score, part, cover, query, keys, s, shape)
                             _soften(score, total, top, scaled, s, used)
                             _weigh(acc, part, score, values, scaled, s)
-                _finish(_Laid(out, by_head[3]), sums, job, zero_unseen, square, other)
+                _finish(_Laid(out, by_head[3]), sums, job, vain, square, other)
 
     label = LABEL + json.dumps(asdict(shape), sort_keys=True)
     return kernel.with_attr(SCHEDULED, label).with_attr("op_pattern", 8)

@@ -32,3 +32,17 @@ def test_the_roofline_is_the_last_run_s(told):
 def test_the_kept_bench_is_used_unless_another_is_given(told):
     assert read_facts(told).bench["speedup"] == {"onnxruntime": 1.5, "openvino": 0.9}
     assert read_facts(told, {"speedup": {}}).bench == {"speedup": {}}
+
+
+def test_artifacts_are_called_by_their_folders(told):
+    """Where two have one name, their paths tell them apart."""
+
+    def bench(*names):
+        engines = [{"name": name, "p50_ms": 1.0} for name in ("tune", *names)]
+        return {"engines": engines, "speedup": dict.fromkeys(names, 1.5), "speedup_quartiles": {}}
+
+    short = read_facts(told, bench("onnxruntime", "/somewhere/model.auto.tuned")).bench
+    assert short["speedup"] == {"onnxruntime": 1.5, "model.auto.tuned": 1.5}
+    assert [engine["name"] for engine in short["engines"]] == ["tune", "onnxruntime", "model.auto.tuned"]
+    alike = bench("/one/model.tuned", "/other/model.tuned")
+    assert read_facts(told, alike).bench == alike

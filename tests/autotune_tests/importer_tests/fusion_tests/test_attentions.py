@@ -168,10 +168,15 @@ def test_sizes_that_would_be_computed_in_vain(length, positions, size, tmp_path,
     check(Written().model(), tmp_path, joined=False)
 
 
-def test_nan_stays_nan(tmp_path):
-    graph = Written().model()
+@pytest.mark.parametrize("names", ["q", "k", "v", "qk", "qkv"])
+@pytest.mark.parametrize("zeroed", [False, True])
+def test_nan_stays_nan(zeroed, names, tmp_path):
+    def with_zeros(graph, soft):
+        return graph.op("Where", graph.op("IsNaN", soft), graph.number(np.float32(0)), soft)
+
+    graph = Written().model(weights=with_zeros if zeroed else None)
     feed = feed_of(graph)
-    for row, name in enumerate("qkv"):
+    for row, name in enumerate(names):
         feed[name][0, 5, row] = np.nan
     ours, theirs = run(graph, tmp_path, feed)
     np.testing.assert_array_equal(np.isnan(ours[0]), np.isnan(theirs[0]))

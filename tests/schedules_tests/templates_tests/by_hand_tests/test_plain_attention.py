@@ -120,10 +120,11 @@ def test_a_row_that_is_shown_nothing(mask, zero_unseen, least):
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("zero_unseen", [False, True])
 @pytest.mark.parametrize("mask", [(2, 1, 1, 100), (2, 2, 100, 100)])
-def test_what_is_no_number_counts_where_it_is_hidden_too(mask, which, number):
+def test_what_is_no_number_counts_where_it_is_hidden_too(mask, zero_unseen, which, number):
     """0 · NaN is NaN in ONNX Runtime."""
-    shape = PlainShape(2, 2, 100, 100, 16, 16, 0.3, mask)
+    shape = PlainShape(2, 2, 100, 100, 16, 16, 0.3, mask, zero_unseen=zero_unseen)
     arrays = arrays_of(shape, lambda b, h, row, column: np.where(column > np.maximum(row, 20), LOWEST, 0.0))
     arrays[which][1, 90, 1, 3] = number
     agree(shape, arrays)

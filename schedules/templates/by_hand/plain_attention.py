@@ -32,6 +32,7 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 from schedules.target import Target
 from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import LANES, all_of
+from schedules.templates.by_hand.turning import turn
 from schedules.templates.cpu.recurrent import SCHEDULED
 
 NAME = "plain-attention"
@@ -197,35 +198,6 @@ class _Tiles(NamedTuple):
     top: tirx.Buffer
 
 
-def _swapped(one: tirx.Expr, other: tirx.Expr, distance: int, upper: bool) -> tirx.Expr:
-    """Pick from two rows, ``distance`` apart, what belongs into the first of them, or into the other."""
-    lower = [LANES + lane - distance if lane & distance else lane for lane in range(LANES)]
-    higher = [LANES + lane if lane & distance else lane + distance for lane in range(LANES)]
-    return tirx.Shuffle([one, other], [tirx.const(lane, "int32") for lane in (higher if upper else lower)])
-
-
-@T.inline
-def _swap(to, of, distance):  # type: ignore[no-untyped-def]
-    """Exchange the squares of ``distance`` numbers a side that lie across from each other."""
-    for i in T.unroll(LANES // 2):
-        first = T.meta_var(i // distance * 2 * distance + i % distance)
-        to[first, T.Ramp(0, 1, LANES)] = _swapped(
-            of[first, T.Ramp(0, 1, LANES)], of[first + distance, T.Ramp(0, 1, LANES)], distance, False
-        )
-        to[first + distance, T.Ramp(0, 1, LANES)] = _swapped(
-            of[first, T.Ramp(0, 1, LANES)], of[first + distance, T.Ramp(0, 1, LANES)], distance, True
-        )
-
-
-@T.inline
-def _turn(square, other):  # type: ignore[no-untyped-def]
-    """Turn ``square``, 16 × 16 numbers, in place."""
-    _swap(other, square, 8)
-    _swap(square, other, 4)
-    _swap(other, square, 2)
-    _swap(square, other, 1)
-
-
 @T.inline
 def _begin(tiles, q, job, scale, square, other):  # type: ignore[no-untyped-def]
     """Queries, scaled and turned; sums of nothing."""
@@ -236,7 +208,7 @@ def _begin(tiles, q, job, scale, square, other):  # type: ignore[no-untyped-def]
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
                         square[r, u] = scale * q.at(job, row + r, y * LANES + u)
-                _turn(square, other)
+                turn(square, other)
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
                         tiles.query[s, y * LANES + r, x * LANES + u] = square[r, u]
@@ -287,7 +259,7 @@ def _load_mask(cover, square, other, mask, job, row, first):  # type: ignore[no-
                             row + x * LANES + r,
                             first + y * LANES + u,
                         ]
-                _turn(square, other)
+                turn(square, other)
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
                         cover[y * LANES + r, x * LANES + u] = square[r, u]
@@ -411,7 +383,7 @@ def _finish(out, tiles, job, vain, square, other):  # type: ignore[no-untyped-de
                             square[r, u] = T.Select(total > T.float32(0), weighted / total, vain[y * LANES + r])
                         else:
                             square[r, u] = weighted / total
-                _turn(square, other)
+                turn(square, other)
                 for r in T.unroll(LANES):
                     for u in T.vectorized(LANES):
                         # Others are of a tile before the last one, which begins early: its job may round otherwise.

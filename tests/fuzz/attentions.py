@@ -9,7 +9,7 @@ from tests.fuzz.grower import Grower, NoFitError
 
 LOWEST = float(np.finfo(np.float32).min)
 HIDING = (LOWEST, LOWEST, -np.inf, -10000.0, -5.0)
-"""What masks add to scores that are hidden."""
+"""Numbers that masks add to hidden scores."""
 
 
 def attention_model(seed: int) -> onnx.ModelProto:
@@ -18,8 +18,8 @@ def attention_model(seed: int) -> onnx.ModelProto:
     while True:
         g = Grower(rng, 17)
         try:
-            made = [_attention(g, number) for number in range(g.one_of((1, 1, 2)))]
-            return g.finish([*made, *(name for name in g.sinks() if name not in made)][:4])
+            results = [_attention(g, number) for number in range(g.one_of((1, 1, 2)))]
+            return g.finish([*results, *(name for name in g.sinks() if name not in results)][:4])
         except NoFitError:
             continue
 

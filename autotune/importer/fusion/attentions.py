@@ -190,7 +190,7 @@ class _Joined(AttentionStep):
         shapes = [self.scope.shapes.get(name) for name in scores.masks or attention.choice[:1]]
         if any(self.scope.types.get(name) != TensorProto.FLOAT for name in scores.masks):
             return None
-        every = []
+        extents_of_masks = []
         for shape in shapes:
             if shape is None or len(shape) > len(batch) + 2:
                 return None
@@ -199,8 +199,8 @@ class _Joined(AttentionStep):
                 return None
             if extents[2] > 1 and extents[3] < LEAST_BY_ROW:
                 return None
-            every.append(extents)
-        return every
+            extents_of_masks.append(extents)
+        return extents_of_masks
 
     def _mask(self, attention: _Attention, extents: Sequence[tuple[int, ...]]) -> str:
         """Emit what is added to the scores, once for all layers that share it; empty if nothing is."""

@@ -107,7 +107,7 @@ class _Call:
 
 
 def _product_calls(artifact: Artifact) -> list[_Call]:
-    """In order, but for products of two activations, which are last: attention may compute two of them at once."""
+    """Return the calls in order, products of two activations last: attention may compute two of them at once."""
     if artifact.steps is None:
         return []
     tasks = {symbol_of(task.key): task for task in read_tasks(artifact.path)[0]}

@@ -154,7 +154,7 @@ def _direction(block: s_tir.SBlock) -> tuple[bool, int] | None:
 
 
 def _named(load: TensorLoad, block: s_tir.SBlock) -> tuple[int, int]:
-    """How many of the axes of ``block`` an access names, and how many it has itself: a mean beside the data has all."""
+    """Count the axes of ``block`` that an access names, and its own: a mean beside the data has all."""
     variables = nodes_below(list(load.indices), tirx.Var)
     return sum(axis.var in variables for axis in block.iter_vars if int(axis.dom.extent) > 1), len(load.indices)
 

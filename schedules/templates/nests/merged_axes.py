@@ -141,7 +141,7 @@ def _groups(block: s_tir.SBlock, sizes: Sequence[int]) -> list[list[int]]:
 
 
 def _uses(variables: Sequence[tirx.Var], *roots: object) -> list[int]:
-    """How often each variable is named below ``roots``."""
+    """Count the mentions of every variable below ``roots``."""
     named = [var for root in roots for var in nodes_below(root, tirx.Var)]
     return [sum(var.same_as(own) for var in named) for own in variables]
 

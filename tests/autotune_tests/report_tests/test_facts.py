@@ -35,7 +35,7 @@ def test_the_kept_bench_is_used_unless_another_is_given(told):
 
 
 def test_artifacts_are_called_by_their_folders(told):
-    """Where two have one name, their paths tell them apart."""
+    """Paths tell artifacts of one name apart."""
 
     def bench(*names):
         engines = [{"name": name, "p50_ms": 1.0} for name in ("tune", *names)]

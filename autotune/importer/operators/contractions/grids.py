@@ -36,7 +36,7 @@ UNFUSED_PATTERN = 4
 
 @dataclass(frozen=True)
 class Grid:
-    """How positions of a grid become pixels.
+    """Rules by which positions of a grid become pixels.
 
     Attributes:
         sizes: of the image, the outermost axis first.
@@ -103,7 +103,7 @@ class Grid:
 
 @converts("GridSample")
 def grid_sample(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Samples of images and volumes; halves are sampled in fp32, and integers where they are weighed."""
+    """Sample images and volumes: halves in fp32, and so integers that are weighed."""
     x, positions = inputs[:2]
     assert x is not None
     dtype, taps = dtype_of(x), TAPS[text_of(attrs, "mode", "linear")]

@@ -140,7 +140,7 @@ def test_a_choice_drops_what_is_no_number(mask):
 
 
 def test_a_hidden_block_is_left_out():
-    """What is behind the mask is not multiplied: finite numbers whose products are none do no harm."""
+    """Keys behind the mask are not multiplied: finite numbers whose products overflow do no harm."""
     shape = PlainShape(1, 1, 64, 96, 16, 16, 1.0, (1, 1, 1, 96))
     arrays = arrays_of(shape, lambda b, h, row, column: np.where(column >= 32, LOWEST, 0.0))
     arrays[1][:, 32:] = 1e30

@@ -42,9 +42,10 @@ def test_engines_say_the_precisions_that_they_chose():
 
 
 def test_losses_are_counted():
-    fp32, auto = summary([row(), row(fp32=6.0)])
+    fp32, auto, default = summary([row(), row(fp32=6.0)])
     assert "0.50 to 1.50 times as fast, 0.87 in the geometric mean; slower: 1 of 2" in fp32
     assert "1.50 to 1.50 times as fast, 1.50 in the geometric mean; slower: 0 of 2" in auto
+    assert "0.25 to 0.75 times as fast, 0.43 in the geometric mean; slower: 2 of 2" in default
 
 
 def test_a_disturbed_run_is_marked():

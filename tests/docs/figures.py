@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from research.page import gains_line
-
 MODELS = ("ResNet-50", "SqueezeNet", "Inception v1", "VGG-19", "ShuffleNet", "encoder", "MLP", "QDQ CNN")
 COLUMNS = (
     *("`tune run`, s", "ours, fp32 ms", "ours, `auto` ms"),
@@ -18,10 +16,7 @@ BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 
 
 def with_figures(readme: str, benchmarks: str) -> str:
-    """``readme`` with its table and the sums below it made from docs/benchmarks.md; the fastest of a row is bold.
-
-    The last sum is computed from the page's medians. Readers of README run the default precision first.
-    """
+    """``readme`` with its table and the sums below it made from docs/benchmarks.md; the fastest of a row is bold."""
     lines = [f"| model | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
     table = benchmarks.partition("<!-- bench:begin -->")[2].partition("<!-- bench:end -->")[0]
     rows = {plain(row["model"]): row for row in rows_of(table)}
@@ -32,9 +27,7 @@ def with_figures(readme: str, benchmarks: str) -> str:
         least = min(times, key=float)
         shown = [f"**{time}**" if time == least else time for time in times]
         lines.append(f"| {model} | {seconds} | {' | '.join(shown)} |")
-    gains = [float(row["OpenVINO's default ms"]) / float(row["ours, fp32 ms"]) for row in rows.values()]
     lines += ["", *(line for line in table.splitlines() if line.startswith("- "))]
-    lines.append(gains_line("fp32, the default of `tune run`, against OpenVINO's default", gains))
     before, rest = readme.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}"

@@ -24,7 +24,6 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
 
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
@@ -32,6 +31,7 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 from schedules.target import Target
 from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import LANES, all_of
+from schedules.templates.by_hand.row_tiles import Job, Laid, Tiles, begin, finish, multiply, soften, weigh
 from schedules.templates.by_hand.turning import turn
 from schedules.templates.cpu.recurrent import SCHEDULED
 
@@ -58,9 +58,6 @@ TILES_BYTES = 64 * 1024
 
 MOST_IDLE = 1.1
 """Rounds of jobs times threads, per job, up to which jobs have as many tiles as they can. Heuristic, not measured."""
-
-LOWEST = -3.4028234663852886e38
-"""Maximum of nothing. Finite, so that a row of which every score is −∞ becomes 0 ÷ 0, as it does in ONNX Runtime."""
 
 HIDDEN = -1e30
 """Masks below this hide: a weight under them is zero once something else was seen."""
@@ -161,65 +158,6 @@ def for_target(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     return plain_attention(shape, tiling_for(shape, target))
 
 
-class _Laid(NamedTuple):
-    """Queries, keys, values or the result, and whether heads come before rows in it."""
-
-    buffer: tirx.Buffer
-    by_head: bool
-
-    @property
-    def rows(self) -> int:
-        return int(self.buffer.shape[2 if self.by_head else 1])
-
-    def at(self, job: Any, row: tirx.Expr, e: tirx.Expr) -> tirx.Expr:
-        """Element ``e`` of a row of the job's head."""
-        return self.buffer[job.b, job.h, row, e] if self.by_head else self.buffer[job.b, row, job.h, e]
-
-
-class _Job(NamedTuple):
-    """Work of a job: ``count`` tiles of one head of one entry of the batch, from row ``line`` on."""
-
-    b: tirx.Expr
-    h: tirx.Expr
-    line: tirx.Expr
-    count: tirx.Expr
-
-    def row(self, s: tirx.Expr, tile: int, rows: int) -> tirx.Expr:
-        """The first row of tile ``s``."""
-        return T.min(self.line + s * tile, rows - tile)
-
-
-class _Tiles(NamedTuple):
-    """Buffers of the tiles of a job: turned queries, weighted values, their sum and the largest score per row."""
-
-    query: tirx.Buffer
-    acc: tirx.Buffer
-    total: tirx.Buffer
-    top: tirx.Buffer
-
-
-@T.inline
-def _begin(tiles, q, job, scale, square, other):  # type: ignore[no-untyped-def]
-    """Queries, scaled and turned; sums of nothing."""
-    for s in range(job.count):
-        for x in range(tiles.query.shape[2] // LANES):
-            row = T.meta_var(job.row(s, tiles.query.shape[2], q.rows) + x * LANES)
-            for y in range(tiles.query.shape[1] // LANES):
-                for r in T.unroll(LANES):
-                    for u in T.vectorized(LANES):
-                        square[r, u] = scale * q.at(job, row + r, y * LANES + u)
-                turn(square, other)
-                for r in T.unroll(LANES):
-                    for u in T.vectorized(LANES):
-                        tiles.query[s, y * LANES + r, x * LANES + u] = square[r, u]
-        for e in range(tiles.acc.shape[1]):
-            for u in T.vectorized(tiles.acc.shape[2]):
-                tiles.acc[s, e, u] = T.float32(0)
-        for u in T.vectorized(tiles.acc.shape[2]):
-            tiles.total[s, u] = T.float32(0)
-            tiles.top[s, u] = T.float32(LOWEST)
-
-
 @T.inline
 def _load(to, odd, nothing, of, job, first, count):  # type: ignore[no-untyped-def]
     """Copy ``count`` keys or values from position ``first`` on, zeros behind them.
@@ -305,15 +243,9 @@ def _find_hidden(hidden, seen, odd, cover, top, s, count):  # type: ignore[no-un
 
 @T.inline
 def _score(score, part, cover, query, keys, s, shape):  # type: ignore[no-untyped-def]
-    """Scores of a block, ``part.shape[0]`` positions at a time."""
+    """Scores of a block, ``part.shape[0]`` positions at a time, under what hides them."""
     for g in range(score.shape[0] // part.shape[0]):
-        for c in T.unroll(part.shape[0]):
-            for u in T.vectorized(part.shape[1]):
-                part[c, u] = T.float32(0)
-        for e in range(query.shape[1]):
-            for c in T.unroll(part.shape[0]):
-                for u in T.vectorized(part.shape[1]):
-                    part[c, u] = part[c, u] + query[s, e, u] * keys[g * part.shape[0] + c, e]
+        multiply(part, query, keys, s, g)
         for c in T.unroll(part.shape[0]):
             for u in T.vectorized(part.shape[1]):
                 if shape.chosen:
@@ -329,72 +261,14 @@ def _score(score, part, cover, query, keys, s, shape):  # type: ignore[no-untype
 
 
 @T.inline
-def _soften(score, total, top, scaled, s, count):  # type: ignore[no-untyped-def]
-    """Scores become weights under the new maximum; ``scaled``: that, and the factor of what was summed so far."""
+def _end(score, count):  # type: ignore[no-untyped-def]
+    """There are no scores behind the ``count`` positions of a block."""
     for c in range(score.shape[0] - count):
         for u in T.vectorized(score.shape[1]):
             score[count + c, u] = T.float32(-math.inf)
-    for u in T.vectorized(score.shape[1]):
-        scaled[0, u] = top[s, u]
-    for c in range(score.shape[0]):
-        for u in T.vectorized(score.shape[1]):
-            scaled[0, u] = T.max(scaled[0, u], score[c, u])
-    for u in T.vectorized(score.shape[1]):
-        scaled[1, u] = T.exp(top[s, u] - scaled[0, u])
-    for u in T.vectorized(score.shape[1]):
-        top[s, u] = scaled[0, u]
-        total[s, u] = total[s, u] * scaled[1, u]
-    for c in range(score.shape[0]):
-        for u in T.vectorized(score.shape[1]):
-            score[c, u] = T.exp(score[c, u] - scaled[0, u])
-    for c in range(score.shape[0]):
-        for u in T.vectorized(score.shape[1]):
-            total[s, u] = total[s, u] + score[c, u]
 
 
-@T.inline
-def _weigh(acc, part, weight, values, scaled, s):  # type: ignore[no-untyped-def]
-    """The block's weighted values are added to the sums, ``part.shape[0]`` elements of a head at a time."""
-    for g in range(acc.shape[1] // part.shape[0]):
-        for e in T.unroll(part.shape[0]):
-            for u in T.vectorized(part.shape[1]):
-                part[e, u] = acc[s, g * part.shape[0] + e, u] * scaled[1, u]
-        for c in range(weight.shape[0]):
-            for e in T.unroll(part.shape[0]):
-                for u in T.vectorized(part.shape[1]):
-                    part[e, u] = part[e, u] + weight[c, u] * values[c, g * part.shape[0] + e]
-        for e in T.unroll(part.shape[0]):
-            for u in T.vectorized(part.shape[1]):
-                acc[s, g * part.shape[0] + e, u] = part[e, u]
-
-
-@T.inline
-def _finish(out, tiles, job, vain, square, other):  # type: ignore[no-untyped-def]
-    """The results, turned; ``vain``, if it has any, where a sum is no number."""
-    for s in range(job.count):
-        for x in range(tiles.acc.shape[2] // LANES):
-            row = T.meta_var(job.row(s, tiles.acc.shape[2], out.rows) + x * LANES)
-            for y in range(tiles.acc.shape[1] // LANES):
-                for r in T.unroll(LANES):
-                    for u in T.vectorized(LANES):
-                        total = T.meta_var(tiles.total[s, x * LANES + u])
-                        weighted = T.meta_var(tiles.acc[s, y * LANES + r, x * LANES + u])
-                        if vain.shape[0] > 1:
-                            square[r, u] = T.Select(total > T.float32(0), weighted / total, vain[y * LANES + r])
-                        else:
-                            square[r, u] = weighted / total
-                turn(square, other)
-                for r in T.unroll(LANES):
-                    for u in T.vectorized(LANES):
-                        # Others are of a tile before the last one, which begins early: its job may round otherwise.
-                        if row + r >= job.line + s * tiles.acc.shape[2]:
-                            if out.by_head:
-                                out.buffer[job.b, job.h, row + r, y * LANES + u] = square[r, u]
-                            else:
-                                out.buffer[job.b, row + r, job.h, y * LANES + u] = square[r, u]
-
-
-@lru_cache(maxsize=64)  # TVM's script takes about a second for each, and the layers of a model have one shape
+@lru_cache(maxsize=64)  # TVM's script takes 0.3 s for each, and the layers of a model have one shape
 def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFunc:
     """The kernel: q, k, v, mask → out, of the shapes that ``shape.tensor`` has."""
     batch, heads, length, positions = shape.batch, shape.heads, shape.length, shape.positions
@@ -435,9 +309,9 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                 vain = T.alloc_buffer((width if zero_unseen else 1,), "float32", scope="local")
                 square = T.alloc_buffer((LANES, LANES), "float32", scope="local")
                 other = T.alloc_buffer((LANES, LANES), "float32", scope="local")
-                sums = T.meta_var(_Tiles(query, acc, total, top))
+                sums = T.meta_var(Tiles(query, acc, total, top))
                 job = T.meta_var(
-                    _Job(
+                    Job(
                         number // (heads * groups),
                         number // groups % heads,
                         number % groups * (most * tile),
@@ -447,14 +321,14 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                 nothing[0] = T.float32(0)
                 for e in T.vectorized(vain.shape[0]):
                     vain[e] = T.float32(0)
-                _begin(sums, _Laid(q, by_head[0]), job, scale, square, other)
+                begin(sums, Laid(q, by_head[0]), job, scale, square, other)
                 for n in range((positions + block - 1) // block):
                     first = T.meta_var(n * block)
                     used = T.meta_var(T.min(block, positions - first))
                     for u in T.vectorized(LANES):
                         odd[u] = T.float32(0)
-                    _load(keys, odd, nothing, _Laid(k, by_head[1]), job, first, used)
-                    _load(values, odd, nothing, _Laid(v, by_head[2]), job, first, used)
+                    _load(keys, odd, nothing, Laid(k, by_head[1]), job, first, used)
+                    _load(values, odd, nothing, Laid(v, by_head[2]), job, first, used)
                     if zero_unseen:
                         _note_odd(vain, values, nothing, used)
                     if masked and not by_row:
@@ -468,9 +342,10 @@ def plain_attention(shape: PlainShape, tiling: Tiling = PLAINEST) -> tirx.PrimFu
                             hidden[0] = 0
                         if hidden[0] == 0:
                             _score(score, part, cover, query, keys, s, shape)
-                            _soften(score, total, top, scaled, s, used)
-                            _weigh(acc, part, score, values, scaled, s)
-                _finish(_Laid(out, by_head[3]), sums, job, vain, square, other)
+                            _end(score, used)
+                            soften(score, total, top, scaled, s)
+                            weigh(acc, part, score, values, scaled, s)
+                finish(Laid(out, by_head[3]), sums, job, vain, square, other)
 
     label = LABEL + json.dumps(asdict(shape), sort_keys=True)
     return kernel.with_attr(SCHEDULED, label).with_attr("op_pattern", 8)

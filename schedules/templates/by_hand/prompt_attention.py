@@ -1,7 +1,7 @@
 """Attention of a prompt over a cache that the kernel appends to: lanes are rows, where ``attention.py`` has positions.
 
-Up to 32 rows, queries of one head, are computed at a time. Keys and values are broadcast to them, so nothing is turned
-but the queries, once, and maxima and sums of a row need no exchange between lanes. A core that begins two multiply-adds
+Up to 32 rows, queries of one head, are computed at a time. Keys and values are broadcast to them, so only
+queries and results are turned, once, and maxima and sums of a row need no exchange between lanes (``row_tiles.py``). A core that begins two multiply-adds
 a cycle begins one that broadcasts from memory, so two vectors of rows share each broadcast. Softmax, and what is read,
 are as in ``attention.py``; where there is no mask, new positions behind a tile's last row are not looked at.
 
@@ -19,29 +19,17 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 
 from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import BLOCK, LANES, LEAST, AttentionShape, all_of, append
+from schedules.templates.by_hand.row_tiles import Job, Laid, Tiles, begin, finish, multiply, soften, weigh
 
 SUMS = 16
 """Vectors of sums that stay in registers: two multiply-adds a cycle of a latency of 4 need 8."""
 
 
 @T.inline
-def _turn(query, q, b, line, scale):  # type: ignore[no-untyped-def]
-    """Queries of the rows from ``line`` on, scaled and turned."""
-    for r in range(query.shape[1]):
-        for e in range(query.shape[0]):
-            query[e, r] = scale * q[b, line // q.shape[2], line % q.shape[2] + r, e]
-
-
-@T.inline
-def _begin(place, acc, total, top, first):  # type: ignore[no-untyped-def]
-    """The rows' places among the new positions, that of the first being ``first``, and sums of nothing."""
-    for e in range(acc.shape[0]):
-        for u in T.vectorized(acc.shape[1]):
-            acc[e, u] = T.float32(0)
-    for u in T.vectorized(acc.shape[1]):
+def _begin(place, first):  # type: ignore[no-untyped-def]
+    """The rows' places among the new positions, that of the first being ``first``."""
+    for u in T.vectorized(place.shape[0]):
         place[u] = T.Cast("int32", first + u)
-        total[u] = T.float32(0)
-        top[0, u] = T.float32(LEAST)
 
 
 @T.inline
@@ -110,68 +98,16 @@ def _causal(score, place, ahead, count, window):  # type: ignore[no-untyped-def]
 @T.inline
 def _score(score, part, query, keys, softcap):  # type: ignore[no-untyped-def]
     """Scores of a block, added to what hides them."""
-    for h in range(BLOCK // part.shape[0]):
-        for c in T.unroll(part.shape[0]):
-            for u in T.vectorized(part.shape[1]):
-                part[c, u] = T.float32(0)
-        for e in range(query.shape[0]):
-            for c in T.unroll(part.shape[0]):
-                for u in T.vectorized(part.shape[1]):
-                    part[c, u] = part[c, u] + query[e, u] * keys[h * part.shape[0] + c, e]
+    for g in range(BLOCK // part.shape[0]):
+        multiply(part, query, keys, 0, g)
         for c in T.unroll(part.shape[0]):
             for u in T.vectorized(part.shape[1]):
                 if softcap > 0:
-                    score[h * part.shape[0] + c, u] = score[h * part.shape[0] + c, u] + softcap * T.tanh(
+                    score[g * part.shape[0] + c, u] = score[g * part.shape[0] + c, u] + softcap * T.tanh(
                         part[c, u] / softcap
                     )
                 else:
-                    score[h * part.shape[0] + c, u] = score[h * part.shape[0] + c, u] + part[c, u]
-
-
-@T.inline
-def _soften(score, total, top):  # type: ignore[no-untyped-def]
-    """Scores become weights under the new maximum. ``top``: maximum, new one, the factor of what was summed so far."""
-    for u in T.vectorized(score.shape[1]):
-        top[1, u] = top[0, u]
-    for c in range(BLOCK):
-        for u in T.vectorized(score.shape[1]):
-            top[1, u] = T.max(top[1, u], score[c, u])
-    for u in T.vectorized(score.shape[1]):
-        top[2, u] = T.exp(top[0, u] - top[1, u])
-    for u in T.vectorized(score.shape[1]):
-        top[0, u] = top[1, u]
-        total[u] = total[u] * top[2, u]
-    for c in range(BLOCK):
-        for u in T.vectorized(score.shape[1]):
-            score[c, u] = T.exp(score[c, u] - top[0, u])
-        for u in T.vectorized(score.shape[1]):
-            total[u] = total[u] + score[c, u]
-
-
-@T.inline
-def _weigh(acc, part, weight, values, top):  # type: ignore[no-untyped-def]
-    """The block's weighted values are added to the sums, some elements of a head at a time."""
-    for h in range(acc.shape[0] // part.shape[0]):
-        for e in T.unroll(part.shape[0]):
-            for u in T.vectorized(part.shape[1]):
-                part[e, u] = acc[h * part.shape[0] + e, u] * top[2, u]
-        for c in range(BLOCK):
-            for e in T.unroll(part.shape[0]):
-                for u in T.vectorized(part.shape[1]):
-                    part[e, u] = part[e, u] + weight[c, u] * values[c, h * part.shape[0] + e]
-        for e in T.unroll(part.shape[0]):
-            for u in T.vectorized(part.shape[1]):
-                acc[h * part.shape[0] + e, u] = part[e, u]
-
-
-@T.inline
-def _finish(out, b, line, acc, total):  # type: ignore[no-untyped-def]
-    """The result of a task."""
-    for u in T.vectorized(acc.shape[1]):
-        total[u] = T.float32(1) / total[u]
-    for r in range(acc.shape[1]):
-        for e in range(acc.shape[0]):
-            out[b, line // out.shape[2], line % out.shape[2] + r, e] = acc[e, r] * total[r]
+                    score[g * part.shape[0] + c, u] = score[g * part.shape[0] + c, u] + part[c, u]
 
 
 def prompt_attention(shape: AttentionShape) -> tirx.PrimFunc:
@@ -195,41 +131,47 @@ def prompt_attention(shape: AttentionShape) -> tirx.PrimFunc:
             with T.sblock("attend"):
                 T.reads(all_of(q), all_of(new), all_of(k), all_of(v), all_of(starts), all_of(mask))
                 T.writes(all_of(out))
-                query = T.alloc_buffer((size, tile), "float32", scope="local")
+                query = T.alloc_buffer((1, size, tile), "float32", scope="local")
                 place = T.alloc_buffer((tile,), "int32", scope="local")
                 keys = T.alloc_buffer((BLOCK, size), "float32", scope="local")
                 values = T.alloc_buffer((BLOCK, size), "float32", scope="local")
                 score = T.alloc_buffer((BLOCK, tile), "float32", scope="local")
                 part = T.alloc_buffer((at_once, tile), "float32", scope="local")
-                acc = T.alloc_buffer((size, tile), "float32", scope="local")
-                total = T.alloc_buffer((tile,), "float32", scope="local")
-                top = T.alloc_buffer((3, tile), "float32", scope="local")
+                acc = T.alloc_buffer((1, size, tile), "float32", scope="local")
+                total = T.alloc_buffer((1, tile), "float32", scope="local")
+                top = T.alloc_buffer((1, tile), "float32", scope="local")
+                scaled = T.alloc_buffer((2, tile), "float32", scope="local")
+                vain = T.alloc_buffer((1,), "float32", scope="local")
+                square = T.alloc_buffer((LANES, LANES), "float32", scope="local")
+                other = T.alloc_buffer((LANES, LANES), "float32", scope="local")
                 row = T.meta_var(job // tiles)
                 line = T.meta_var(row % groups * rows + job % tiles * tile)
-                begin = T.meta_var(T.min(T.max(starts[row // groups], 0), capacity))
-                kept = T.meta_var((begin + BLOCK - 1) // BLOCK)
+                start = T.meta_var(T.min(T.max(starts[row // groups], 0), capacity))
+                kept = T.meta_var((start + BLOCK - 1) // BLOCK)
                 seen = T.meta_var(length if masked else line % length + tile)
                 if job % tiles == 0:
-                    append(k, new, 0, row, begin)
-                    append(v, new, 1, row, begin)
-                _turn(query, q, row // groups, line, scale)
-                _begin(place, acc, total, top, line % length)
+                    append(k, new, 0, row, start)
+                    append(v, new, 1, row, start)
+                sums = T.meta_var(Tiles(query, acc, total, top))
+                of = T.meta_var(Job(row // groups, line // length, line % length, 1))
+                begin(sums, Laid(q, True), of, scale, square, other)
+                _begin(place, line % length)
                 for block in range(kept + (seen + BLOCK - 1) // BLOCK):
                     first = T.meta_var(T.if_then_else(block < kept, block, block - kept) * BLOCK)
-                    count = T.meta_var(T.min(BLOCK, T.if_then_else(block < kept, begin, length) - first))
+                    count = T.meta_var(T.min(BLOCK, T.if_then_else(block < kept, start, length) - first))
                     if block < kept:
                         _load(keys, values, k, v, row, first, count)
                     else:
                         _load_new(keys, values, new, row, first, count)
                     _clear(keys, values, count)
                     if masked:
-                        column = T.meta_var(first + T.if_then_else(block < kept, 0, begin if new_at < 0 else new_at))
+                        column = T.meta_var(first + T.if_then_else(block < kept, 0, start if new_at < 0 else new_at))
                         _masked(score, mask, row // groups, line, column, count, length)
                     else:
-                        _causal(score, place, T.if_then_else(block < kept, begin, 0) - first, count, window)
+                        _causal(score, place, T.if_then_else(block < kept, start, 0) - first, count, window)
                     _score(score, part, query, keys, softcap)
-                    _soften(score, total, top)
-                    _weigh(acc, part, score, values, top)
-                _finish(out, row // groups, line, acc, total)
+                    soften(score, total, top, scaled, 0)
+                    weigh(acc, part, score, values, scaled, 0)
+                finish(Laid(out, True), sums, of, vain, square, other)
 
     return kernel

@@ -1,9 +1,10 @@
 """Attention of a prompt over a cache that the kernel appends to: lanes are rows, where ``attention.py`` has positions.
 
-Up to 32 rows, queries of one head, are computed at a time. Keys and values are broadcast to them, so only
-queries and results are turned, once, and maxima and sums of a row need no exchange between lanes (``row_tiles.py``). A core that begins two multiply-adds
-a cycle begins one that broadcasts from memory, so two vectors of rows share each broadcast. Softmax, and what is read,
-are as in ``attention.py``; where there is no mask, new positions behind a tile's last row are not looked at.
+Up to 32 rows, queries of one head, are computed at a time. Keys and values are broadcast to them, so only queries and
+results are turned, once, and maxima and sums of a row need no exchange between lanes (``row_tiles.py``). A core that
+begins two multiply-adds a cycle begins one that broadcasts from memory, so two vectors of rows share each broadcast.
+Softmax, and what is read, are as in ``attention.py``; where there is no mask, new positions behind a tile's last row
+are not looked at.
 
     for task in batch · groups · tiles: parallel
       the first task of a group appends its new keys and values to the cache

@@ -6,7 +6,7 @@ import contextlib
 import random
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,10 +56,12 @@ class Scenarios:
     Args:
         shim: moves clocks and slows disks.
         rng: of all that is random.
+        phases: in which a disturbance begins.
     """
 
     shim: Shim
     rng: random.Random
+    phases: Sequence[str] = PHASES[:-1]
 
     def undisturbed(self, campaign: Campaign) -> Killed:
         """A run, which goes on from the ones before."""
@@ -149,5 +151,5 @@ class Scenarios:
 
     def _reached(self, campaign: Campaign, run: Run) -> str:
         """Wait for a random moment of a random phase; the phase in which the run is."""
-        campaign.reached(run, self.rng.choice(PHASES[:-1]))
+        campaign.reached(run, self.rng.choice(self.phases))
         return run.phase

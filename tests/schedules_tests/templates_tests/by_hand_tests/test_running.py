@@ -22,6 +22,8 @@ SHAPES = {
     "columns of many vectors": (2, 3, 128),
     "a vector and a rest": (2, 4, 21),
     "one step": (4, 1, 20),
+    "columns that threads share": (4, 16, 128),
+    "rows that threads share": (64, 64, 1),
 }
 ORDERS = [(False, False), (True, False), (False, True), (True, True)]
 

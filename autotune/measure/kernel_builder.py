@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from functools import cache
 from pathlib import Path
@@ -31,8 +32,12 @@ from schedules.target import Target
 from schedules.templates.common.structure import Repack
 from schedules.templates.common.traced import trace_of
 from schedules.templates.cpu.passes import compiled
-from schedules.vocabulary.errors import CompileError, ScheduleError, named_last_line
+from schedules.vocabulary.errors import CompileError, MeasureError, ScheduleError, named_last_line
 from tuning_logs.measurement import ErrorKind
+
+
+LIBRARY_BYTES = 1 << 17
+"""Size of a kernel's object file and library, which are 10 to 100 KB."""
 
 
 class Lowering(Protocol):
@@ -97,7 +102,11 @@ class Builder:
         self._surroundings = () if cache is None else surroundings(target)
 
     def build(self, job: BuildJob) -> Built:
-        """Write ``job.library``; a failure is an answer."""
+        """Write ``job.library``; a failure is an answer.
+
+        Raises:
+            MeasureError: if the disk is full, which is no fault of the candidate.
+        """
         start = time.perf_counter()
         stage: ErrorKind = "lower_error"
         trace = ""
@@ -119,6 +128,7 @@ class Builder:
             if self._cache is not None:
                 self._cache.put(key, Code(Path(object_of(job.library)).read_bytes(), trace))
         except Exception as error:  # whatever a candidate provokes is its measurement
+            _refuse_full_disk(Path(job.library).parent)
             return Built(time.perf_counter() - start, error=_kind(error, stage), message=_message(error), trace=trace)
         return Built(time.perf_counter() - start, code_hash, trace=trace)
 
@@ -172,6 +182,19 @@ def _trace(schedule: s_tir.Schedule) -> str:
         return trace_of(schedule)
     except ScheduleError:
         return ""
+
+
+def _refuse_full_disk(folder: Path) -> None:
+    """Raise ``MeasureError`` if no library can be written into ``folder``.
+
+    The assembler, the linker and LLVM say so in words of their own; so a file of the size of a library is written.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(LIBRARY_BYTES))
+    except OSError as error:
+        message = f"no kernel can be written to {folder} ({error.strerror}); make room, then run it again"
+        raise MeasureError(message) from error
 
 
 def _kind(error: Exception, stage: ErrorKind) -> ErrorKind:

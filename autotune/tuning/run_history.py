@@ -253,18 +253,22 @@ def known_reference(runs: Sequence[Run]) -> ReferenceTimed | None:
 def remember(path: Path, run: Run, result: Mapping[str, Any], options: Options, earlier: tuple[Run, ...]) -> None:
     """Write ``run`` behind the ``earlier`` ones into the artifact at ``path``.
 
-    A run that measured nothing is left out where a history is already kept.
+    A run that measured nothing is left out where a history is already kept. Another run may replace the artifact at any
+    time, with a history of its own; then nothing is written.
 
     Args:
         run: what the events and the search say of it.
         result: the fields of ``tune run --json``.
     """
-    if not run.slots and attachment(path, FILE) is not None:
-        return
-    if run.roofline is not None:
-        earlier = (*earlier, _completed(path, run, result, options))
-    if earlier:
-        write_history(path, earlier)
+    try:
+        if not run.slots and attachment(path, FILE) is not None:
+            return
+        if run.roofline is not None:
+            earlier = (*earlier, _completed(path, run, result, options))
+        if earlier:
+            write_history(path, earlier)
+    except ArtifactError as error:
+        logger.warning("the history of this run is not kept: %s", error)
 
 
 def _completed(path: Path, run: Run, result: Mapping[str, Any], options: Options) -> Run:

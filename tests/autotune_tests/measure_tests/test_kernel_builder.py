@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from autotune.measure.messages import BuildJob, Built
 from schedules import lower
 from schedules.lower import claim, program_of
 from schedules.target import Target
+from schedules.vocabulary.errors import CompileError, MeasureError
 from tests.autotune_tests.measure_tests import faults
 from tests.autotune_tests.measure_tests.faults import candidate
 from tests.models.catalog import cached
@@ -70,6 +73,19 @@ def test_failures_are_answers(builder: Builder, tmp_path: Path, kind: str, error
     assert (built.error, built.code_hash) == (error, "")
     assert words in built.message
     assert "\n" not in built.message
+
+
+def test_a_full_disk_is_no_fault_of_a_candidate(
+    builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(MeasureError, match=r"no kernel can be written to .* \(No space left on device\)") as refusal:
+        build(builder, "unknown intrinsic", tmp_path)
+    assert not isinstance(refusal.value, CompileError)
+    assert build(builder, "right", tmp_path).error is None
 
 
 def test_code_that_was_compiled_before_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,6 +86,15 @@ def test_a_build_from_the_log_has_no_history(run, tmp_path):
     assert read_history(run(None, frozen=True, out=tmp_path / "other.tuned").artifact) == ()
 
 
+def test_a_run_whose_artifact_another_one_replaces_ends_well(run, monkeypatch, caplog):
+    def replaced(*_):
+        raise ArtifactError("it was replaced")
+
+    monkeypatch.setattr(history, "kernel_times", replaced)
+    assert read_artifact(run(4).artifact)
+    assert caplog.messages[-1] == "the history of this run is not kept: it was replaced"
+
+
 def test_the_reference_engine_is_timed_once_per_artifact(run, monkeypatch):
     asked = []
     timed = ReferenceTimed("onnxruntime", "1.0", 2e-3)

@@ -11,7 +11,6 @@ import json
 import math
 import statistics
 import struct
-import time
 import zlib
 from typing import Any
 
@@ -36,8 +35,10 @@ MOST_SPENT_S = 1e9
 """Most seconds that compiling or running one candidate may have taken: thirty years."""
 
 CLOCKS_APART_S = 86_400.0
-"""How far ahead of this machine's clock that of another may be: a record from later is refused. As the newest
-measurement of a config counts, a record from the far future would count for ever."""
+"""How far ahead of this machine's clock that of another may be."""
+
+LATEST_S = float(1 << 33)
+"""Seconds since the epoch that no record gives: in the year 2242."""
 
 _SAME_IN_ROW = ("config", "error", "message", "compile_s", "run_s", "code_hash", "host")
 """Fields that a row holds as ``to_data`` gives them."""
@@ -73,11 +74,6 @@ def _number(value: float) -> float:
     return float(value) + 0.0  # -0.0 becomes 0.0: SQLite does not keep its sign
 
 
-def latest_s() -> float:
-    """Seconds since the epoch after which no record can have been measured yet."""
-    return time.time() + CLOCKS_APART_S
-
-
 def from_data(data: object) -> TuningRecord:
     """Inverse of ``to_data``.
 
@@ -99,7 +95,7 @@ def from_data(data: object) -> TuningRecord:
                 code_hash=_text(data, "code_hash"),
             ),
             trace=_text(data, "trace", MOST_TRACE_CHARACTERS),
-            when=_between(-CLOCKS_APART_S, data["when"], latest_s(), "when"),
+            when=_between(-CLOCKS_APART_S, data["when"], LATEST_S, "when"),
             host=_text(data, "host"),
             seed=int(data["seed"]),
             provenance={str(name): str(value) for name, value in data["provenance"].items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Double,
+    FromClause,
     Row,
     ScalarSelect,
     Select,
     bindparam,
+    case,
     exists,
     func,
     inspect,
@@ -32,7 +35,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from schedules.space import Space
 from schedules.target import Target
 from schedules.vocabulary.errors import LogError, UsageError
-from tuning_logs.codec import from_row, latest_s, packed_text, program_sha256, to_row, unpacked_text
+from tuning_logs.codec import CLOCKS_APART_S, from_row, packed_text, program_sha256, to_row, unpacked_text
 from tuning_logs.database import Database, memory_database, postgres_database, sqlite_database
 from tuning_logs.explain import KeyCount, explain_miss
 from tuning_logs.record import RecordKey, TuningRecord
@@ -438,32 +441,32 @@ def _count_query(task: str | None) -> Select[Any]:
     )
 
 
-def _is_past(measured_at: ColumnElement[float]) -> ColumnElement[bool]:
-    """Return whether a record can have been measured by now; ``now`` is asked for whenever a statement runs."""
-    now: BindParameter[float] = bindparam(None, callable_=latest_s, type_=Double())
-    return measured_at + 0.0 <= now  # a sum, so that SQLite does not take the index by age for it
+def _latest_s() -> float:
+    """Seconds since the epoch after which no record can have been measured yet."""
+    return time.time() + CLOCKS_APART_S
+
+
+def _age(record: FromClause) -> ColumnElement[Any]:
+    """Return what orders measurements of a config; the greatest is the newest.
+
+    Records from the future come before all others: one would otherwise count for ever. Somebody's clock was wrong, and
+    perhaps this machine's is, so they are no less valid while a config has no others.
+    """
+    now: BindParameter[float] = bindparam(None, callable_=_latest_s, type_=Double())  # asked when a statement runs
+    return tuple_(case((record.c.measured_at <= now, 1), else_=0), record.c.measured_at, record.c.id)
 
 
 def _all_current() -> Select[Any]:
-    """The newest successful record of every config of every key, fastest first, ties by age.
-
-    A record from the future is no newer measurement of anything.
-    """
+    """The newest successful record of every config of every key, fastest first, ties by age."""
     newer = RECORDS.alias("newer")
     measured_again = exists().where(
         newer.c.key_id == RECORDS.c.key_id,
         newer.c.config_hash == RECORDS.c.config_hash,
         newer.c.config == RECORDS.c.config,
         newer.c.latency_s.is_not(None),
-        _is_past(newer.c.measured_at),
-        # Compared as a pair, so that the index begins with what is newer.
-        tuple_(newer.c.measured_at, newer.c.id) > tuple_(RECORDS.c.measured_at, RECORDS.c.id),
+        _age(newer) > _age(RECORDS),
     )
-    return (
-        select(RECORDS)
-        .where(RECORDS.c.latency_s.is_not(None), _is_past(RECORDS.c.measured_at), ~measured_again)
-        .order_by(*BY_SPEED)
-    )
+    return select(RECORDS).where(RECORDS.c.latency_s.is_not(None), ~measured_again).order_by(*BY_SPEED)
 
 
 _ALL_CURRENT = _all_current()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 
 import pytest
 
@@ -15,6 +16,7 @@ from schedules.vocabulary.errors import LogError, ScheduleError
 from tests.autotune_tests.cli_tests.hostile_lines import Mutations
 from tests.autotune_tests.cli_tests.hostile_records import annotated, canary, chain, line_of, record_data
 from tests.autotune_tests.tiny import save_tiny, target, tiny_program
+from tests.tuning_logs_tests.samples import KEY, timed
 from tuning_logs.codec import text_hash, to_row
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import TuningRecord
@@ -113,8 +115,20 @@ def test_a_record_from_the_future_does_not_win(program, tmp_path):
     log = open_log(tmp_path / "t.db")
     log.append([TuningRecord(key, config, Measurement((1e-3,)), when=1.7e9)])
     log.append([TuningRecord(key, config, Measurement((1e-9,)), when=1e300)])  # as an older version stored it
+    log.append([TuningRecord(key, config, Measurement((1e-9,)), when=time.time() + 1e8)])
     assert log.best(key, space).measurement.latency_s == 1e-3
-    assert [record.when for record in log.records(key, space)] == [1.7e9]
+    assert [record.when for record in log.records(key, space)][:-1] == [1.7e9]
+    log.close()
+
+
+@pytest.mark.parametrize("hours", [-1e5, 0.0, 1e5])
+def test_a_log_says_the_same_whatever_the_clock_is_set_to(monkeypatch, tmp_path, hours):
+    log = open_log(tmp_path / "t.db")
+    now = time.time()
+    log.append([timed(1, 4.0, when=now - 2e8), timed(1, 3.0, when=now - 1e8), timed(2, 2.0, when=now - 3e8)])
+    monkeypatch.setattr(time, "time", lambda: now + 3600 * hours)
+    assert [record.measurement.latency_s for record in log.ranked(KEY)] == [2.0, 3.0]
+    assert len(list(log.records(KEY))) == 3
     log.close()
 
 

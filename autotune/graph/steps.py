@@ -7,7 +7,7 @@ a group per subgraph, and waits where data crosses from lane to lane.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -58,6 +58,13 @@ class CallJobs:
     rows: int = 0
     row_bytes: int = 0
 
+    def live_rounds(self, live: int, threads: int) -> float:
+        """Return the share of the jobs of the busiest of ``threads`` that is left where ``live`` rows count."""
+        if not self.groups:
+            return 1.0
+        jobs = self.count // self.groups * -(-live // self.rows)
+        return -(-jobs // threads) / -(-self.count // threads)
+
 
 @dataclass(frozen=True)
 class LiveRows:
@@ -67,11 +74,25 @@ class LiveRows:
         symbol: the open size.
         rows: the size that the program was built for.
         calls: of every call, in order.
+        seconds: measured, of every call when all its jobs run; empty where that is not known.
     """
 
     symbol: str
     rows: int
     calls: tuple[CallJobs, ...]
+    seconds: tuple[float, ...] = field(default=(), compare=False)
+
+    def share(self, live: int, threads: int) -> float:
+        """Return the share of a whole run's time that one takes in which the first ``live`` rows count.
+
+        Threads share the jobs of a call, so its time is that of the one with most jobs.
+        """
+        if not self.seconds:
+            return live / self.rows
+        spent_s = sum(
+            seconds * jobs.live_rounds(live, threads) for seconds, jobs in zip(self.seconds, self.calls, strict=True)
+        )
+        return spent_s / sum(self.seconds)
 
 
 @dataclass(frozen=True)

@@ -198,11 +198,12 @@ class MultiShapeExecutor(LazyExecutor):
                     yield _Way(count * self._cost(part, piece) + last.cost, None, symbol, size)
 
     def _larger(self, sizes: Mapping[str, int]) -> Part | None:
-        """The part that ``sizes`` fit into with padding and that computes least, by elements of all inputs."""
+        """The part that ``sizes`` fit into with padding and that takes least: by its latency, or by what it computes."""
 
         def computed(part: Part) -> tuple[float, int]:
             elements = sum(map(math.prod, part.shapes.values()))
-            return elements * self._live_share(part, sizes), elements
+            whole = (part.latency_ms if self._timed else None) or elements
+            return whole * self._live_share(part, sizes), elements
 
         fitting = [part for part in self._parts if self._fits(self._sizes(part), sizes)]
         return min(fitting, key=computed, default=None)
@@ -213,7 +214,7 @@ class MultiShapeExecutor(LazyExecutor):
 
     @staticmethod
     def _live_share(part: Part, sizes: Mapping[str, int]) -> float:
-        return 1.0 if part.live is None else sizes[part.live.symbol] / part.live.rows
+        return 1.0 if part.live is None else part.live.share(sizes[part.live.symbol], part.threads)
 
     def _fits(self, there: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         padded = self._interface.padded

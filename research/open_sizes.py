@@ -1,9 +1,10 @@
-"""``python -m research.open_sizes MODEL.onnx``: requests of mixed batches and lengths, beside ONNX Runtime.
+"""``python -m research.open_sizes MODEL.onnx``: requests of mixed batches and lengths, beside two other engines.
 
 Two of the model's axes are open: batches are drawn from 1, 2, 4 … and lengths from a log-normal distribution. A first
 half of the requests is given to ``tune run --sizes``, as a session would have recorded it. The second half runs in turn
-on the artifact and on ONNX Runtime, which computes every size exactly. Printed are the requests that were refused or
-wrong, and the median ratio of the times for each group of lengths and over all.
+on the artifact, on ONNX Runtime and on OpenVINO with dynamic shapes (in fp32), which compute every size exactly.
+Printed are the requests that were refused or wrong, and of each engine the median ratio of the times for each group of
+lengths and over all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def main() -> None:
     artifact = options.artifact or tuned(options.model, sizes[: len(sizes) // 2], [*dict(inputs)], options.effort)
     ours = autotune.InferenceSession(artifact)
     failures: Counter[str] = Counter()
-    ratios, total_s = defaultdict(list), np.zeros(2)
+    engines = {"ours": Engine(ours), "ONNX Runtime": Engine(theirs), "OpenVINO in fp32": openvino_engine(options.model)}
+    ratios, total_s = defaultdict(list), np.zeros(len(engines))
     for batch, length in sizes[len(sizes) // 2 :]:
         feed = {name: values(name, kind, (batch, length), rng) for name, kind in inputs}
         expected = theirs.run(None, dict(feed))
@@ -69,15 +71,35 @@ def main() -> None:
             continue
         same = all(np.allclose(one, other, 1e-2, 1e-3) for one, other in zip(got, expected, strict=True))
         failures["right" if same else "wrong"] += 1
-        spent_s = in_turn(ours, theirs, feed, rng)
+        spent_s = in_turn([*engines.values()], feed, rng)
         group = next(size for size in GROUPS if length <= size)
-        ratios[group].append(spent_s[1] / spent_s[0])
+        ratios[group].append(spent_s[1:] / spent_s[0])
         total_s += spent_s
     print(dict(failures))
-    for group, of_group in sorted(ratios.items()):
-        low, middle, high = np.quantile(of_group, [0.25, 0.5, 0.75])
-        print(f"up to {group:4}: {len(of_group):4} requests, {middle:.2f} times as fast ({low:.2f} to {high:.2f})")
-    print(f"all: {total_s[1] / total_s[0]:.2f} times as fast in total")
+    for number, name in enumerate([*engines][1:]):
+        print(f"times as fast as {name}:")
+        for group, of_group in sorted(ratios.items()):
+            low, middle, high = np.quantile(of_group, [0.25, 0.5, 0.75], axis=0)[:, number]
+            print(f"up to {group:4}: {len(of_group):4} requests, {middle:.2f} ({low:.2f} to {high:.2f})")
+        print(f"all, by total time: {total_s[1 + number] / total_s[0]:.2f}")
+
+
+class Engine:
+    """An engine whose sessions are those of ONNX Runtime's interface."""
+
+    def __init__(self, session: Any) -> None:
+        self.run = lambda feed: session.run(None, dict(feed))
+
+
+def openvino_engine(model: Path) -> Any:
+    """OpenVINO on two threads, with the model's open sizes, in fp32."""
+    import openvino
+
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 2, "PERFORMANCE_HINT": "LATENCY"}
+    request = openvino.Core().compile_model(str(model), "CPU", settings).create_infer_request()
+    engine = Engine(None)
+    engine.run = lambda feed: request.infer(dict(feed))
+    return engine
 
 
 def drawn(rng: np.random.Generator, longest: int, largest_batch: int) -> tuple[int, int]:
@@ -106,14 +128,16 @@ def values(name: str, kind: str, shape: tuple[int, ...], rng: np.random.Generato
     return rng.integers(low, high, shape)
 
 
-def in_turn(ours: Any, theirs: Any, feed: Feed, rng: np.random.Generator, rounds: int = 3) -> NDArray[np.float64]:
-    """(2,) median seconds of ``ours`` and ``theirs`` on ``feed``."""
-    spent_s: list[list[float]] = [[], []]
+def in_turn(engines: Sequence[Any], feed: Feed, rng: np.random.Generator, rounds: int = 3) -> NDArray[np.float64]:
+    """Median seconds of each engine on ``feed``. A first call, in which some prepare for a size, does not count."""
+    spent_s: list[list[float]] = [[] for _ in engines]
+    for engine in engines:
+        engine.run(feed)
     for _ in range(rounds):
-        for number in rng.permutation(2):
+        for number in rng.permutation(len(engines)):
             time.sleep(PAUSE_S)
             began = time.perf_counter()
-            (ours, theirs)[number].run(None, dict(feed))
+            engines[number].run(feed)
             spent_s[number].append(time.perf_counter() - began)
     return np.median(spent_s, axis=1)
 

@@ -153,11 +153,11 @@ class Spaces(Mapping[str, Space]):
     It can be pickled, which spaces cannot: they hold functions.
 
     Args:
-        open_rows: whether calls may have fewer rows than the programs. Then jobs make few rows, since those whose rows
-            do not count are left out.
+        open_rows: rows of the batch in which calls may have fewer than the programs; 0 if they have as many. Then jobs
+            make few rows, and those of one row of the batch, since those whose rows do not count are left out.
     """
 
-    def __init__(self, programs: Mapping[str, str], target: Target, open_rows: bool = False) -> None:
+    def __init__(self, programs: Mapping[str, str], target: Target, open_rows: int = 0) -> None:
         self._programs = programs
         self._target = target
         self._open_rows = open_rows
@@ -167,7 +167,9 @@ class Spaces(Mapping[str, Space]):
         if key not in self._made:
             space = claim(load_program(self._programs[key]), self._target).space
             if self._open_rows and space.job_rows:
-                space = with_small_jobs(space, max(space.extents[0] // ROW_GROUPS, LEAST_JOB_ROWS))
+                rows, uneven = divmod(space.extents[0], self._open_rows)
+                apart = space.extents[0] if uneven else rows
+                space = with_small_jobs(space, max(space.extents[0] // ROW_GROUPS, LEAST_JOB_ROWS), apart)
             self._made[key] = space
         return self._made[key]
 

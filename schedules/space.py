@@ -238,13 +238,20 @@ class Space:
         return np.concatenate([encoded, *(np.asarray(c, dtype=np.float64)[:, None] for c in derived.values())], axis=1)
 
 
-def with_small_jobs(space: Space, most: int) -> Space:
+def with_small_jobs(space: Space, most: int, apart: int) -> Space:
     """Return ``space`` with only the configs whose jobs make at most ``most`` rows; ``space`` itself if it has none.
 
     Initial configs keep their other knobs.
+
+    Args:
+        apart: rows that belong together: those of several such groups are in one job only if it makes all of them.
     """
     knob = next((knob for knob in space.knobs if knob.name == space.job_rows), None)
-    small = () if knob is None else tuple(rows for rows in knob.choices if isinstance(rows, int) and rows <= most)
+    small = tuple(
+        rows
+        for rows in (() if knob is None else knob.choices)
+        if isinstance(rows, int) and rows <= most and 0 in (apart % rows, rows % apart)
+    )
     knobs = tuple(replace(other, choices=small) if other is knob and small else other for other in space.knobs)
     cut = replace(space, knobs=knobs)
 

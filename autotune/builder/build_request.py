@@ -34,10 +34,10 @@ class ImportedModel:
     It keeps the programs with their weights. All numbers of threads share an import: they differ in spaces only.
 
     Args:
-        open_rows: whether calls may have fewer rows than the shapes, as ``Spaces`` takes it.
+        open_rows: rows of the batch, if calls may have fewer rows than the shapes, as ``Spaces`` takes it.
     """
 
-    def __init__(self, path: Path, options: Options, open_rows: bool = False) -> None:
+    def __init__(self, path: Path, options: Options, open_rows: int = 0) -> None:
         self.path, self._options, self._open_rows = path, options, open_rows
         self._known: dict[Target, tuple[onnx.ModelProto, Program, int]] = {}
 
@@ -53,7 +53,7 @@ class ImportedModel:
             precision, generates = Precision.parse(options.precision), options.generate is not None
             model, program = import_model(self.path, options.inputs, target, precision=precision, generates=generates)
             if self._open_rows:
-                program = for_threads(replace(program, open_rows=True), target)
+                program = for_threads(replace(program, open_rows=self._open_rows), target)
             self._known[kind] = model, program, target.threads
         model, program, threads = self._known[kind]
         return model, program if threads == target.threads else for_threads(program, target)

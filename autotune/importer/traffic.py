@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.importer.onnx_model.shape_sets import MOST_SETS, Shape
@@ -22,8 +23,22 @@ Sizes = Mapping[str, Shape]
 Call = tuple[Shape, ...]
 """Shapes of all inputs, by their names in order."""
 
-WORTH = 0.05
-"""Least share of all elements that another set must save, for each is tuned and built. Heuristic, not measured."""
+WORTH = 0.02
+"""Least share of all work that another set must save, for each is tuned and built. Heuristic, not measured."""
+
+CALL_POSITIONS = 32
+"""Positions of sequences that take as long as a call takes besides: it reads all weights. Measured of a MiniLM on two
+threads of a Zen 5: 1.3 ms per call, 0.04 ms per position (docs/lab/2026-11-29-any-batch.md)."""
+
+STEP = 16
+"""Positions of a set for sequences are a multiple of this. Jobs of kernels make 8 to 64 positions, and only those that
+are of one row can be left out."""
+
+LENGTH_RANK = 3
+"""Most axes of an input whose second size is a length: (batch, length), (batch, length, features)."""
+
+ENOUGH_POSITIONS = 512
+"""Positions of a set, as many rows as that takes, from which on more rows would save less than 6 %."""
 
 
 def read_traffic(path: Path) -> list[tuple[Sizes, int]]:
@@ -59,9 +74,9 @@ def sets_of(traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS) -> list
     """Sets that serve ``traffic`` with little padding, and the share of its work that each serves, in sum 1.
 
     A call is served by the least set that is as large along every axis. Where batches and other sizes differ, it may
-    also be served in several calls of a set with a smaller batch, as sessions do. For sequences this is no slower: a
-    MiniLM's 8 × 128 took 0.97 of the time in eight calls (24 rounds in turn, Zen 4). The largest of every size make the
-    first set. Then comes, one after the other, the size that saves most padding. Sets that serve nothing are left out.
+    also be served in several calls of a set with a smaller batch, and rows behind its own are left out, as sessions do.
+    The largest of every size make the first set. Then comes, one after the other, the size that saves most. Sets that
+    serve nothing are left out.
 
     Args:
         traffic: at least one call.
@@ -71,27 +86,91 @@ def sets_of(traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS) -> list
     for sizes, count in traffic:
         call = tuple(tuple(sizes[name]) for name in names)
         counts[call] = counts.get(call, 0) + count
-    largest = tuple(tuple(max(axis) for axis in zip(*shapes, strict=True)) for shapes in zip(*counts, strict=True))
-    splits = len({_of_batch(call, 1) for call in counts}) > 1 and all(map(_batch, counts))
-    candidates = {*counts, *(_of_batch(call, 1) for call in counts if splits)}
-    chosen = [largest]
-    computed = _computed(counts, chosen, splits)
+    work = _Work.of(counts)
+    candidates = {work.shapes_for(call) for call in counts}
+    chosen = [work.shapes_for(_largest(counts))]
+    total = work.of_all(counts, chosen)
     while len(chosen) < most:
-        costs = {call: _computed(counts, [*chosen, call], splits) for call in sorted(candidates - {*chosen})}
+        costs = {shapes: work.of_all(counts, [*chosen, shapes]) for shapes in sorted(candidates - {*chosen})}
         best = min(costs, key=costs.__getitem__, default=None)
-        if best is None or computed - costs[best] < WORTH * computed:
+        if best is None or total - costs[best] < WORTH * total:
             break
         chosen.append(best)
-        computed = costs[best]
+        total = costs[best]
     served = dict.fromkeys(chosen, 0.0)
     for call, count in counts.items():
-        cost, server = min((_cost(call, shapes, splits), shapes) for shapes in chosen)
+        cost, server = min((work.of_call(call, shapes), shapes) for shapes in chosen)
         served[server] += count * cost
     return [
-        (dict(zip(names, shapes, strict=True)), served[shapes] / computed)
+        (dict(zip(names, shapes, strict=True)), served[shapes] / total)
         for shapes in sorted(chosen, key=_elements)
         if served[shapes]
     ]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What calls of one model take.
+
+    Attributes:
+        batch: the largest; 0 if calls are not served in several.
+        varying: input and axis of the sizes besides the batch in which calls differ.
+        longest: of sequences, where a length is all that these are; else 0.
+        row_elements: elements of a row and position of all inputs.
+    """
+
+    batch: int
+    varying: frozenset[tuple[int, int]] = frozenset()
+    longest: int = 0
+    row_elements: int = 1
+
+    @classmethod
+    def of(cls, calls: Collection[Call]) -> _Work:
+        """What ``calls`` have in common."""
+        rows = {_of_batch(call, 1) for call in calls}
+        if len(rows) == 1 or not all(map(_batch, calls)):
+            return cls(0)
+        one = next(iter(rows))
+        places = [(number, axis) for number, shape in enumerate(one) for axis in range(len(shape))]
+        varying = frozenset(place for place in places if len({row[place[0]][place[1]] for row in rows}) > 1)
+        lengths = [{row[number][axis] for number, axis in varying} for row in rows]
+        is_sequence = all(len(own) == 1 for own in lengths) and all(
+            axis == 1 and len(one[number]) <= LENGTH_RANK for number, axis in varying
+        )
+        longest = max(max(own) for own in lengths) if is_sequence else 0
+        return cls(max(map(_batch, calls)), varying, longest, _elements(_resized(one, varying, 1)))
+
+    def shapes_for(self, call: Call) -> Call:
+        """The set of shapes for calls as long as ``call``."""
+        if not self.batch:
+            return call
+        if self.longest:
+            number, axis = min(self.varying)
+            length = -(-call[number][axis] // STEP) * STEP
+            call = _resized(call, self.varying, min(length, self.longest))
+        positions = _elements(_of_batch(call, 1)) / self.row_elements
+        rows = 1 << math.ceil(math.log2(max(1.0, ENOUGH_POSITIONS / positions)))
+        return _of_batch(call, min(self.batch, rows))
+
+    def of_all(self, counts: Mapping[Call, int], chosen: Sequence[Call]) -> float:
+        """Work of all calls, as these sets serve them."""
+        return sum(count * min(self.of_call(call, shapes) for shapes in chosen) for call, count in counts.items())
+
+    def of_call(self, call: Call, shapes: Call) -> float:
+        """Elements that a call takes with a set of shapes; infinite if it cannot serve it."""
+        if not self.batch:
+            fits = all(size <= room for size, room in zip(_sizes(call), _sizes(shapes), strict=True))
+            return _elements(shapes) if fits else math.inf
+        one, row = _of_batch(call, 1), _of_batch(shapes, 1)
+        if any(size > room for size, room in zip(_sizes(one), _sizes(row), strict=True)):
+            return math.inf
+        pieces = math.ceil(_batch(call) / _batch(shapes))
+        return pieces * CALL_POSITIONS * self.row_elements + _batch(call) * _elements(row)
+
+
+def _largest(calls: Iterable[Call]) -> Call:
+    """The largest of every size."""
+    return tuple(tuple(map(max, zip(*shapes, strict=True))) for shapes in zip(*calls, strict=True))
 
 
 def _batch(call: Call) -> int:
@@ -105,19 +184,16 @@ def _of_batch(call: Call, batch: int) -> Call:
     return tuple((batch, *shape[1:]) if shape else shape for shape in call)
 
 
-def _computed(counts: Mapping[Call, int], chosen: Sequence[Call], splits: bool) -> float:
-    """Elements of all calls, as these sets serve them."""
-    return sum(count * min(_cost(call, shapes, splits) for shapes in chosen) for call, count in counts.items())
+def _resized(call: Call, places: Collection[tuple[int, int]], size: int) -> Call:
+    """``call`` with another size at each of ``places``, an input and an axis."""
+    return tuple(
+        tuple(size if (number, axis) in places else own for axis, own in enumerate(shape))
+        for number, shape in enumerate(call)
+    )
 
 
-def _cost(call: Call, shapes: Call, splits: bool) -> float:
-    """Elements that a call takes with a set of shapes; infinite if it cannot serve it."""
-    pieces = 1
-    if splits and _batch(call) > _batch(shapes):
-        pieces = math.ceil(_batch(call) / _batch(shapes))
-        call = _of_batch(call, _batch(shapes))
-    pairs = zip(itertools.chain(*call), itertools.chain(*shapes), strict=True)
-    return pieces * _elements(shapes) if all(size <= room for size, room in pairs) else math.inf
+def _sizes(call: Call) -> Iterator[int]:
+    return itertools.chain(*call)
 
 
 def _elements(shapes: Call) -> int:

@@ -35,7 +35,6 @@ from schedules.templates.cpu.passes import compiled
 from schedules.vocabulary.errors import CompileError, MeasureError, ScheduleError, named_last_line
 from tuning_logs.measurement import ErrorKind
 
-
 LIBRARY_BYTES = 1 << 17
 """Size of a kernel's object file and library, which are 10 to 100 KB."""
 

@@ -65,7 +65,9 @@ class ShapeSets:
         shares = self._options.shares or [1 / len(self._sets)] * len(self._sets)
         for shapes, share in zip(self._sets, shares, strict=True):
             of_set = replace(self._options, inputs=shapes)
-            imported = ImportedModel(self._model, of_set, open_rows=len(self._sets) > 1)
+            firsts = {shape[0] for shape in shapes.values() if shape}
+            batch = firsts.pop() if len(firsts) == 1 else 1
+            imported = ImportedModel(self._model, of_set, open_rows=batch if len(self._sets) > 1 else 0)
             for threads, place in zip(self._counts, places, strict=False):
                 earlier = None if self._before is None else _part_for(self._before, threads, shapes)
                 if earlier is not None:

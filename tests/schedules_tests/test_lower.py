@@ -150,7 +150,7 @@ def test_kernels_that_no_template_writes_are_left_to_the_compiler() -> None:
 
 def test_products_of_open_rows_have_small_jobs() -> None:
     programs = {"long": program_of(matmul_case("long", 256, 24, 3, 16).func), "conv": program_of(CASES[0].func)}
-    spaces = pickle.loads(pickle.dumps(Spaces(programs, TARGET, open_rows=True)))
+    spaces = pickle.loads(pickle.dumps(Spaces(programs, TARGET, open_rows=1)))
     whole = Spaces(programs, TARGET)
     assert spaces["conv"].knobs == whole["conv"].knobs
     most = max(256 // ROW_GROUPS, LEAST_JOB_ROWS)

@@ -120,7 +120,7 @@ def test_small_jobs_leave_the_other_knobs_of_initial_configs(most: int, largest:
     knobs = (Knob("tm", (1, 4)), Knob("rows", (1, 2, 4, 8, 16, 32, 64)))
     whole = Space("s", 1, knobs, lambda columns: columns["rows"] % columns["tm"] == 0, job_rows="rows")
     initial = tuple(Config("s/1", (("tm", tm), ("rows", size))) for tm, size in ((4, 64), (1, 16), (4, 32)))
-    small = with_small_jobs(replace(whole, initial=initial), most)
+    small = with_small_jobs(replace(whole, initial=initial), most, 64)
     assert max(small.knobs[1].choices) == largest
     assert small.initial[0] == Config("s/1", (("tm", 4), ("rows", largest)))
     assert all(small.contains(config) for config in small.initial)
@@ -128,10 +128,19 @@ def test_small_jobs_leave_the_other_knobs_of_initial_configs(most: int, largest:
     assert small.identity == whole.identity
 
 
+@pytest.mark.parametrize(("apart", "choices"), [(48, (1, 2, 4, 8, 16)), (8, (1, 2, 4, 8, 16, 32)), (3, (1,))])
+def test_jobs_make_rows_that_belong_together(apart: int, choices: tuple[int, ...]) -> None:
+    whole = Space("s", 1, (Knob("rows", (1, 2, 4, 8, 16, 32, 64)),), job_rows="rows")
+    space = replace(whole, initial=(Config("s/1", (("rows", 64),)),))
+    small = with_small_jobs(space, 32, apart)
+    assert small.knobs[0].choices == choices
+    assert small.initial == (Config("s/1", (("rows", choices[-1]),)),)
+
+
 def test_spaces_without_smaller_jobs_stay() -> None:
     knobs = (Knob("tm", (4,)), Knob("rows", (2, 8)))
     space = Space("s", 1, knobs, lambda columns: columns["rows"] % columns["tm"] == 0, job_rows="rows")
     space = replace(space, initial=(Config("s/1", (("tm", 4), ("rows", 8))),))
-    assert with_small_jobs(space, 1) is space  # no such choice
-    assert with_small_jobs(space, 2) is space  # none that is valid
-    assert with_small_jobs(replace(space, job_rows=""), 1).knobs == knobs
+    assert with_small_jobs(space, 1, 8) is space  # no such choice
+    assert with_small_jobs(space, 2, 8) is space  # none that is valid
+    assert with_small_jobs(replace(space, job_rows=""), 1, 8).knobs == knobs

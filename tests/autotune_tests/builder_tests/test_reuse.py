@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.make_plan import record_key
-from autotune.builder.reuse import FIRST, Reuse
+from autotune.builder.reuse import ALIKE, FIRST, Reuse
 from autotune.builder.shipped_posteriors import shipped_posterior
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
@@ -63,18 +63,20 @@ def filled(conv, machine, count=6):
     return log
 
 
-def test_the_best_of_a_near_task_comes_first_and_fits(convs):
+@pytest.mark.parametrize(("distance", "place"), [(ALIKE, 0), (ALIKE + 1.0, 1)])
+def test_the_best_of_a_near_task_is_among_the_first_and_fits(convs, distance, place):
     there, (task, space, _) = convs
     log, machine = filled(there, target()), target()
     reuse = Reuse(log, machine)
     nearness = reuse.near(task, record_key(task, space, machine))
     assert [neighbour.key.task for neighbour in nearness.used] == [there[0].key]
+    nearness = Nearness((dataclasses.replace(nearness.used[0], distance=distance),))
     guided = reuse.guided(space, nearness)
     assert all(space.contains(config) for config in guided.initial)
     assert set(space.initial) <= set(guided.initial)
     assert len(guided.initial) <= len(space.initial) + FIRST + GUESSES
     best = nearness.used[0].records[0].config
-    shared = [name for name, value in best.items if guided.initial[0][name] == value]
+    shared = [name for name, value in best.items if guided.initial[place][name] == value]
     assert len(shared) > len(best.items) / 2
     assert space.initial[0] in guided.initial[:3]
 

@@ -52,13 +52,13 @@ def agrees(model, session, feed):
 
 @pytest.fixture(scope="module")
 def one_row(built, tmp_path_factory):
-    """The artifact of a model whose batch is open, of which nothing was said."""
+    """The artifact for one row of a model whose batch is open."""
     folder = tmp_path_factory.mktemp("row")
-    return built("tiny_open_batch", out=folder / "m.tuned", log=folder / "t.db")
+    return built("tiny_open_batch", inputs={"rows": (1, 24)}, out=folder / "m.tuned", log=folder / "t.db")
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 64])
-def test_an_assumed_batch_of_one_answers_any(one_row, count):
+def test_a_batch_of_one_answers_any(one_row, count):
     model, result = one_row
     session = autotune.InferenceSession(result.artifact)
     assert agrees(model, session, rows(count))
@@ -72,7 +72,7 @@ def test_an_assumed_batch_of_one_answers_any(one_row, count):
     assert session.run_async(None, rows(count)).result()[0].shape == (count, 10)
 
 
-def test_an_assumed_batch_of_one_takes_no_more_space_and_says_what_it_is(one_row, capsys):
+def test_a_batch_of_one_takes_no_more_space_and_says_what_it_is(one_row, capsys):
     model, result = one_row
     assert kind_of(result.artifact) == KERNELS
     assert not (result.artifact / MODEL).exists()

@@ -1,0 +1,77 @@
+"""Whether a row uses most weights once: models of dense layers do, models of convolutions and positions do not."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.importer.assumed_sets import ROWS, assumed_sets
+from autotune.importer.dense_rows import uses_weights_once
+
+
+def node(kind, *inputs, out):
+    return helper.make_node(kind, inputs, [out])
+
+
+def graph(nodes, shape, **initialisers):
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    tensors = [numpy_helper.from_array(np.ones(dims, np.float32), name) for name, dims in initialisers.items()]
+    return helper.make_graph(nodes, "g", values, made, tensors)
+
+
+PERCEPTRON = [node("Gemm", "x", "w", "b", out="h"), node("Relu", "h", out="r"), node("MatMul", "r", "v", out="y")]
+QUANTISED = [node("DequantizeLinear", "w", "s", out="d"), node("MatMul", "x", "d", out="y")]
+IMAGE = [node("Flatten", "x", out="f"), node("Gemm", "f", "w", out="y")]
+TRANSPOSED = [node("Transpose", "w", out="t"), node("MatMul", "x", "t", out="y")]
+RESHAPED = [node("Reshape", "x", "s", out="f"), node("MatMul", "f", "w", out="y")]
+EMBEDDED = [node("Gather", "w", "x", out="e"), node("Flatten", "e", out="f"), node("MatMul", "f", "v", out="y")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape", "initialisers"),
+    [
+        (PERCEPTRON, ["n", 64], {"w": (64, 32), "b": (32,), "v": (32, 4)}),
+        (QUANTISED, ["n", 64], {"w": (64, 32), "s": (1,)}),
+        (IMAGE, ["n", 1, 8, 8], {"w": (64, 32)}),
+        (TRANSPOSED, ["n", 64], {"w": (32, 64)}),
+        (RESHAPED, ["n", 8, 8], {"w": (64, 32), "s": (2,)}),
+        (EMBEDDED, ["n", 8], {"w": (1000, 8), "v": (64, 4)}),
+    ],
+)
+def test_layers_whose_rows_are_those_of_the_batch_use_weights_once(nodes, shape, initialisers):
+    assert uses_weights_once(graph(nodes, shape, **initialisers))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape", "initialisers"),
+    [
+        ([node("Relu", "x", out="y")], ["n", 8], {}),
+        ([node("MatMul", "x", "w", out="y")], ["n", 16, 64], {"w": (64, 32)}),
+        (
+            [node("Conv", "x", "w", out="c"), node("Flatten", "c", out="f"), node("MatMul", "f", "v", out="y")],
+            ["n", 3, 8, 8],
+            {"w": (16, 3, 3, 3), "v": (576, 10)},
+        ),
+        ([node("Gather", "w", "x", out="e"), node("MatMul", "e", "v", out="y")], ["n", 8], {"w": (99, 8), "v": (8, 4)}),
+    ],
+)
+def test_positions_of_a_row_share_weights_already(nodes, shape, initialisers):
+    assert not uses_weights_once(graph(nodes, shape, **initialisers))
+
+
+def shapes_of(tmp_path, dims):
+    path = tmp_path / "m.onnx"
+    one = graph([node("MatMul", "x", "w", out="y")], dims, w=(64, 32))
+    path.write_bytes(helper.make_model(one).SerializeToString())
+    return assumed_sets(path)
+
+
+def test_such_a_model_gets_a_set_for_each_of_several_batches(tmp_path):
+    sets, text = shapes_of(tmp_path, ["n", 64])
+    assert sets == tuple({"x": (rows, 64)} for rows in ROWS)
+    assert "--input 'x:{1,4,16,64}x64'" in text
+
+
+@pytest.mark.parametrize("dims", [[8, 64], ["n", "n"]])
+def test_other_open_sizes_get_none(tmp_path, dims):
+    assert shapes_of(tmp_path, dims) == ((), "")

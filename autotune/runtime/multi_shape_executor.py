@@ -198,7 +198,7 @@ class MultiShapeExecutor(LazyExecutor):
                     yield _Way(count * self._cost(part, piece) + last.cost, None, symbol, size)
 
     def _larger(self, sizes: Mapping[str, int]) -> Part | None:
-        """The part that ``sizes`` fit into with padding and that takes least: by its latency, or by what it computes."""
+        """The part that ``sizes`` fit into with padding and that takes least: by latency, or by what it computes."""
 
         def computed(part: Part) -> tuple[float, int]:
             elements = sum(map(math.prod, part.shapes.values()))

@@ -23,7 +23,7 @@ Sizes = Mapping[str, Shape]
 Call = tuple[Shape, ...]
 """Shapes of all inputs, by their names in order."""
 
-WORTH = 0.02
+WORTH = 0.01
 """Least share of all work that another set must save, for each is tuned and built. Heuristic, not measured."""
 
 CALL_POSITIONS = 32

@@ -28,7 +28,7 @@ RANK_OF = {"Flatten": 2, "Gemm": 2, "GlobalAveragePool": 4}
 
 @dataclass
 class _Value:
-    """What is known of a tensor.
+    """A tensor, as far as it is known.
 
     Attributes:
         rank: about.

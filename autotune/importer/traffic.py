@@ -110,7 +110,7 @@ def sets_of(traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS) -> list
 
 @dataclass(frozen=True)
 class _Work:
-    """What calls of one model take.
+    """The work that calls of one model take.
 
     Attributes:
         batch: the largest; 0 if calls are not served in several.
@@ -126,7 +126,7 @@ class _Work:
 
     @classmethod
     def of(cls, calls: Collection[Call]) -> _Work:
-        """What ``calls`` have in common."""
+        """Find out what ``calls`` have in common."""
         rows = {_of_batch(call, 1) for call in calls}
         if len(rows) == 1 or not all(map(_batch, calls)):
             return cls(0)

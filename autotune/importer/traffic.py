@@ -144,10 +144,11 @@ class _Work:
         """The set of shapes for calls as long as ``call``."""
         if not self.batch:
             return call
-        if self.longest:
-            number, axis = min(self.varying)
-            length = -(-call[number][axis] // STEP) * STEP
-            call = _resized(call, self.varying, min(length, self.longest))
+        if not self.longest:  # an image or a signal of one row is work enough
+            return _of_batch(call, 1)
+        number, axis = min(self.varying)
+        length = -(-call[number][axis] // STEP) * STEP
+        call = _resized(call, self.varying, min(length, self.longest))
         positions = _elements(_of_batch(call, 1)) / self.row_elements
         rows = 1 << math.ceil(math.log2(max(1.0, ENOUGH_POSITIONS / positions)))
         return _of_batch(call, min(self.batch, rows))

@@ -68,10 +68,13 @@ def test_lengths_of_sequences_are_rounded(lengths, expected):
     assert {shapes["ids"][1] for shapes, _ in ids} == expected
 
 
-def test_images_are_not_rounded():
-    sizes = [((batch, 3, side, side), 10) for batch in (1, 2) for side in (100, 250)]
-    sets = sets_of([({"image": shape}, count) for shape, count in sizes])
-    assert [shapes["image"] for shapes, _ in sets] == [(1, 3, 100, 100), (1, 3, 250, 250)]
+@pytest.mark.parametrize("shape", [(3, 100, "size"), (3, "size", "size"), (80, "size")])
+def test_images_and_signals_are_rows_of_the_very_size(shape):
+    def sized(batch, size):
+        return (batch, *(size if axis == "size" else axis for axis in shape))
+
+    sets = sets_of([({"x": sized(batch, size)}, 10) for batch in (1, 2) for size in (100, 250)])
+    assert [shapes["x"] for shapes, _ in sets] == [sized(1, 100), sized(1, 250)]
 
 
 def test_batches_alone_have_sets_of_their_own():

@@ -247,11 +247,18 @@ def with_small_jobs(space: Space, most: int, apart: int) -> Space:
         apart: rows that belong together: those of several such groups are in one job only if it makes all of them.
     """
     knob = next((knob for knob in space.knobs if knob.name == space.job_rows), None)
-    small = tuple(
-        rows
-        for rows in (() if knob is None else knob.choices)
-        if isinstance(rows, int) and rows <= most and 0 in (apart % rows, rows % apart)
-    )
+    small = tuple(rows for rows in (() if knob is None else knob.choices) if isinstance(rows, int) and rows <= most)
+    whole = tuple(rows for rows in small if 0 in (apart % rows, rows % apart))
+    for choices in (whole, small):  # where no config makes rows that belong together, few rows are better than many
+        cut = _cut(space, choices)
+        if cut is not space:
+            return cut
+    return space
+
+
+def _cut(space: Space, small: tuple[int, ...]) -> Space:
+    """Return ``space`` with only the configs whose jobs make one of ``small`` rows; ``space`` itself if it has none."""
+    knob = next((knob for knob in space.knobs if knob.name == space.job_rows), None)
     knobs = tuple(replace(other, choices=small) if other is knob and small else other for other in space.knobs)
     cut = replace(space, knobs=knobs)
 

@@ -35,7 +35,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from schedules.space import Space
 from schedules.target import Target
 from schedules.vocabulary.errors import LogError, UsageError
-from tuning_logs.codec import CLOCKS_APART_S, from_row, packed_text, program_sha256, to_row, unpacked_text
+from tuning_logs.codec import CLOCKS_APART_S, LATEST_S, from_row, packed_text, program_sha256, to_row, unpacked_text
 from tuning_logs.database import Database, memory_database, postgres_database, sqlite_database
 from tuning_logs.explain import KeyCount, explain_miss
 from tuning_logs.record import RecordKey, TuningRecord
@@ -450,7 +450,8 @@ def _age(record: FromClause) -> ColumnElement[Any]:
     """Return what orders measurements of a config; the greatest is the newest.
 
     Records from the future come before all others: one would otherwise count for ever. Somebody's clock was wrong, and
-    perhaps this machine's is, so they are no less valid while a config has no others.
+    perhaps this machine's is, so they are no less valid while a config has no others. An old clock thus brings back
+    older measurements of configs that were measured again, and hides none.
     """
     now: BindParameter[float] = bindparam(None, callable_=_latest_s, type_=Double())  # asked when a statement runs
     return tuple_(case((record.c.measured_at <= now, 1), else_=0), record.c.measured_at, record.c.id)
@@ -459,14 +460,16 @@ def _age(record: FromClause) -> ColumnElement[Any]:
 def _all_current() -> Select[Any]:
     """The newest successful record of every config of every key, fastest first, ties by age."""
     newer = RECORDS.alias("newer")
+    readable = RECORDS.c.measured_at <= LATEST_S
     measured_again = exists().where(
         newer.c.key_id == RECORDS.c.key_id,
         newer.c.config_hash == RECORDS.c.config_hash,
         newer.c.config == RECORDS.c.config,
         newer.c.latency_s.is_not(None),
+        newer.c.measured_at <= LATEST_S,
         _age(newer) > _age(RECORDS),
     )
-    return select(RECORDS).where(RECORDS.c.latency_s.is_not(None), ~measured_again).order_by(*BY_SPEED)
+    return select(RECORDS).where(RECORDS.c.latency_s.is_not(None), readable, ~measured_again).order_by(*BY_SPEED)
 
 
 _ALL_CURRENT = _all_current()
@@ -477,6 +480,6 @@ def current_records(key_number: int | ScalarSelect[int]) -> Select[Any]:
     """The newest successful record of every config of a key, fastest first, ties by age.
 
     The index ``records_by_speed`` gives rows by speed and ``records_by_config`` tells whether a row's config was
-    measured again, so the first row costs as many steps as there are outdated luckier measurements, not a scan.
+    measured again, so the first row costs as many steps as its config and outdated luckier ones have measurements.
     """
     return _ALL_CURRENT.where(RECORDS.c.key_id == key_number)

@@ -27,6 +27,7 @@ from autotune.cli.reply import DONE, FAILED, FROZEN, INTERRUPTED, UNVERIFIED, US
 from autotune.cli.report_commands import report_app
 from autotune.cli.tune_commands import tune_app
 from autotune.contributions import COMMANDS, contributed, install
+from autotune.host.shared_files import NO_SPACE
 from autotune.report.plain_text import escaped, escaped_lines
 from autotune.versions import check_versions, describe
 from schedules.vocabulary.choices import did_you_mean
@@ -37,9 +38,6 @@ CODES: dict[type[AutotuneError], int] = {UsageError: USAGE, MissingRecordError: 
 
 KINDS_OF_VALUES = (("integer", "a whole number"), ("number", "a number"), ("boolean", "true or false"))
 """Part of typer's words for a value of the wrong type → what the value must be."""
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of the system where a disk, or a user's share of it, is full."""
 
 REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.ESTALE)
 """Errors of the system where it lets this process not use a file: no fault of this program."""

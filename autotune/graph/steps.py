@@ -87,12 +87,11 @@ class LiveRows:
 
         Threads share the jobs of a call, so its time is that of the one with most jobs.
         """
-        if not self.seconds:
+        whole_s = sum(self.seconds)
+        if not whole_s:
             return live / self.rows
-        spent_s = sum(
-            seconds * jobs.live_rounds(live, threads) for seconds, jobs in zip(self.seconds, self.calls, strict=True)
-        )
-        return spent_s / sum(self.seconds)
+        pairs = zip(self.seconds, self.calls, strict=False)
+        return sum(seconds * jobs.live_rounds(live, threads) for seconds, jobs in pairs) / whole_s
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ import os
 import time
 from pathlib import Path
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of the system where a disk, or a user's share of it, is full."""
+
 PAUSE_S = 0.001
 """Seconds between the first two attempts to lock a file. Each pause is twice as long as the one before."""
 

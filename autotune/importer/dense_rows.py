@@ -7,10 +7,10 @@ all. Nothing is inferred but ranks, and these roughly: a guess costs a set of sh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx
+import onnx.numpy_helper
 
 LEAST_REUSE = 50
 """Multiplications of a row with one weight of a convolution or of a layer over positions. Heuristic, not measured:
@@ -22,21 +22,30 @@ LAYERS = ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul")
 REUSING = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "LSTM", "GRU", "RNN")
 """Operators that use each of their weights at many places or steps."""
 
+MOST_AXES = 8
+"""Numbers in a tensor that may be a shape."""
+
 RANK_OF = {"Flatten": 2, "Gemm": 2, "GlobalAveragePool": 4}
 """Rank of the results of operators."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Value:
     """A tensor, as far as it is known.
 
     Attributes:
         rank: about.
         weights: elements, of one that does not depend on the inputs; 0 for others.
+        last: its last size; 0 if unknown.
+        is_folded: whether positions were folded into its rows.
+        numbers: of a small constant of integers: a shape, perhaps.
     """
 
     rank: int = 1
     weights: int = 0
+    last: int = 0
+    is_folded: bool = False
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass
@@ -46,6 +55,8 @@ class _Weights:
     once: int = 0
     often: int = 0
     values: dict[str, _Value] = field(default_factory=dict)
+    joined: dict[str, int] = field(default_factory=dict)
+    """Result of a ``Concat`` → how many there are in it: an exporter's way to compute a shape."""
 
     def add(self, node: onnx.NodeProto) -> None:
         """Count the weights of ``node``, and note its results."""
@@ -53,34 +64,54 @@ class _Weights:
         constants = [value for value in inputs if value.weights]
         others = [value for value in inputs if not value.weights]
         if node.op_type == "Constant":
-            self._note(node, next((constant(a.t.dims) for a in node.attribute if a.name == "value"), constant(())))
+            made = next((_constant_of(attribute) for attribute in node.attribute), _Value(0, 1))
         elif constants and not others:
-            self._note(node, max(constants, key=lambda value: value.weights))
+            made = max(constants, key=lambda value: value.weights)
         else:
-            rank = max((value.rank for value in others), default=1)
-            largest = max((value.weights for value in constants), default=0)
-            if node.op_type in LAYERS and rank == 2:
-                self.once += largest
+            data = max(others, key=lambda value: value.rank, default=_Value())
+            largest = max(constants, key=lambda value: value.weights, default=_Value())
+            if node.op_type in LAYERS and not data.is_folded and (data.rank == 2 or node.op_type == "Gemm"):
+                self.once += largest.weights
             elif node.op_type in LAYERS or node.op_type in REUSING:
-                self.often += largest
-            self._note(node, _Value(self._rank(node, rank)))
+                self.often += largest.weights
+            made = self._made(node, data, largest)
+        if node.op_type == "Concat":
+            self.joined.update(dict.fromkeys(node.output, len(node.input)))
+        self.values.update({name: made for name in node.output if name})
 
-    def _note(self, node: onnx.NodeProto, value: _Value) -> None:
-        self.values.update({name: value for name in node.output if name})
-
-    def _rank(self, node: onnx.NodeProto, rank: int) -> int:
-        """The rank of the results of ``node``, whose inputs have up to ``rank``."""
+    def _made(self, node: onnx.NodeProto, data: _Value, largest: _Value) -> _Value:
+        """The result of ``node``; ``data`` is its input with most axes, ``largest`` its largest constant."""
         if node.op_type == "Reshape" and len(node.input) > 1:
-            return self.values.get(node.input[1], _Value()).weights or rank
-        if node.op_type == "Gather":
+            target = self.values.get(node.input[1], _Value())
+            rank = self.joined.get(node.input[1]) or target.weights or data.rank
+            folds = rank == 2 < data.rank and target.numbers[1:] == (data.last,) and data.last > 0
+            return replace(data, rank=rank, is_folded=data.is_folded or folds)
+        if node.op_type == "Gather" and len(node.input) == 2:
             table, places = (self.values.get(name, _Value()) for name in node.input)
-            return max(1, table.rank + places.rank - 1)
-        return RANK_OF.get(node.op_type, rank)
+            return _Value(max(1, table.rank + places.rank - 1), last=table.last, is_folded=places.is_folded)
+        last = largest.last if node.op_type in LAYERS else data.last
+        return replace(data, rank=RANK_OF.get(node.op_type, data.rank), last=last)
 
 
-def constant(dims: Sequence[int]) -> _Value:
-    """A tensor of ``dims`` that does not depend on the inputs."""
-    return _Value(len(dims), max(1, math.prod(dims)))
+def _tensor(tensor: onnx.TensorProto) -> _Value:
+    """A constant, of which only the dimensions need be there."""
+    numbers: tuple[int, ...] = ()
+    is_here = tensor.data_location != onnx.TensorProto.EXTERNAL
+    if is_here and tensor.data_type == onnx.TensorProto.INT64 and math.prod(tensor.dims) <= MOST_AXES:
+        try:
+            numbers = tuple(map(int, onnx.numpy_helper.to_array(tensor).ravel()))
+        except ValueError:  # the import says what is wrong
+            numbers = ()
+    last = tensor.dims[-1] if tensor.dims else 0
+    return _Value(len(tensor.dims), max(1, math.prod(tensor.dims)), last, numbers=numbers)
+
+
+def _constant_of(attribute: onnx.AttributeProto) -> _Value:
+    """The result of a ``Constant`` with this attribute."""
+    if attribute.name == "value":
+        return _tensor(attribute.t)
+    numbers = tuple(attribute.ints)
+    return _Value(1, len(numbers), numbers=numbers) if numbers else _Value(0, 1)
 
 
 def uses_weights_once(graph: onnx.GraphProto) -> bool:
@@ -91,9 +122,10 @@ def uses_weights_once(graph: onnx.GraphProto) -> bool:
     """
     weights = _Weights()
     for value in graph.input:
-        weights.values[value.name] = _Value(len(value.type.tensor_type.shape.dim))
+        dims = value.type.tensor_type.shape.dim
+        weights.values[value.name] = _Value(len(dims), last=dims[-1].dim_value if dims else 0)
     for tensor in graph.initializer:
-        weights.values[tensor.name] = constant(tensor.dims)
+        weights.values[tensor.name] = _tensor(tensor)
     for node in graph.node:
         weights.add(node)
     return weights.once > LEAST_REUSE * weights.often

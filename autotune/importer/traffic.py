@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,12 +113,14 @@ class _Work:
     """The work that calls of one model take.
 
     Attributes:
+        calls: all that differ.
         batch: the largest; 0 if calls are not served in several.
         varying: input and axis of the sizes besides the batch in which calls differ.
         longest: of sequences, where a length is all that these are; else 0.
         row_elements: elements of a row and position of all inputs.
     """
 
+    calls: Collection[Call]
     batch: int
     varying: frozenset[tuple[int, int]] = frozenset()
     longest: int = 0
@@ -129,7 +131,7 @@ class _Work:
         """Find out what ``calls`` have in common."""
         rows = {_of_batch(call, 1) for call in calls}
         if len(rows) == 1 or not all(map(_batch, calls)):
-            return cls(0)
+            return cls(calls, 0)
         one = next(iter(rows))
         places = [(number, axis) for number, shape in enumerate(one) for axis in range(len(shape))]
         varying = frozenset(place for place in places if len({row[place[0]][place[1]] for row in rows}) > 1)
@@ -138,7 +140,7 @@ class _Work:
             axis == 1 and len(one[number]) <= LENGTH_RANK for number, axis in varying
         )
         longest = max(max(own) for own in lengths) if is_sequence else 0
-        return cls(max(map(_batch, calls)), varying, longest, _elements(_resized(one, varying, 1)))
+        return cls(calls, max(map(_batch, calls)), varying, longest, _elements(_resized(one, varying, 1)))
 
     def shapes_for(self, call: Call) -> Call:
         """The set of shapes for calls as long as ``call``."""
@@ -151,7 +153,9 @@ class _Work:
         call = _resized(call, self.varying, min(length, self.longest))
         positions = _elements(_of_batch(call, 1)) / self.row_elements
         rows = 1 << math.ceil(math.log2(max(1.0, ENOUGH_POSITIONS / positions)))
-        return _of_batch(call, min(self.batch, rows))
+        # Rows that no call of these lengths has may cost time: not every kernel leaves them out.
+        served = max(_batch(other) for other in self.calls if _fits(_of_batch(other, 1), _of_batch(call, 1)))
+        return _of_batch(call, min(served, rows))
 
     def of_all(self, counts: Mapping[Call, int], chosen: Sequence[Call]) -> float:
         """Work of all calls, as these sets serve them."""
@@ -160,10 +164,9 @@ class _Work:
     def of_call(self, call: Call, shapes: Call) -> float:
         """Elements that a call takes with a set of shapes; infinite if it cannot serve it."""
         if not self.batch:
-            fits = all(size <= room for size, room in zip(_sizes(call), _sizes(shapes), strict=True))
-            return _elements(shapes) if fits else math.inf
-        one, row = _of_batch(call, 1), _of_batch(shapes, 1)
-        if any(size > room for size, room in zip(_sizes(one), _sizes(row), strict=True)):
+            return _elements(shapes) if _fits(call, shapes) else math.inf
+        row = _of_batch(shapes, 1)
+        if not _fits(_of_batch(call, 1), row):
             return math.inf
         pieces = math.ceil(_batch(call) / _batch(shapes))
         return pieces * CALL_POSITIONS * self.row_elements + _batch(call) * _elements(row)
@@ -193,8 +196,10 @@ def _resized(call: Call, places: Collection[tuple[int, int]], size: int) -> Call
     )
 
 
-def _sizes(call: Call) -> Iterator[int]:
-    return itertools.chain(*call)
+def _fits(call: Call, shapes: Call) -> bool:
+    """Return whether ``shapes`` are as large along every axis."""
+    pairs = zip(itertools.chain(*call), itertools.chain(*shapes), strict=True)
+    return all(size <= room for size, room in pairs)
 
 
 def _elements(shapes: Call) -> int:

@@ -22,6 +22,7 @@ from tvm.support import cc
 
 from autotune.host.machine import is_foreign
 from autotune.host.process_limits import is_out_of_memory
+from autotune.host.shared_files import NO_SPACE
 from autotune.measure.code_cache import Code, CodeCache, key_of, source_digest
 from autotune.measure.messages import BuildJob, Built
 from autotune.versions import installed
@@ -192,6 +193,8 @@ def _refuse_full_disk(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(LIBRARY_BYTES))
     except OSError as error:
+        if error.errno not in NO_SPACE:
+            return
         message = f"no kernel can be written to {folder} ({error.strerror}); make room, then run it again"
         raise MeasureError(message) from error
 

@@ -6,13 +6,14 @@ import importlib
 from pathlib import Path
 from typing import Any, cast
 
-from autotune.host.fork_server import Handler
+from autotune.host.fork_server import Handler, Refused
 from autotune.host.machine import host_target
 from autotune.measure.code_cache import CodeCache
 from autotune.measure.dirty_registers import dirty_calls
 from autotune.measure.kernel_builder import Builder, Lowering
 from autotune.measure.kernel_timing import Bench, CpuBench, compile_producer
 from autotune.measure.messages import BuildJob, Built, ReferenceJob, Settings, TimedAll, TimeJob
+from schedules.vocabulary.errors import MeasureError
 
 KernelJob = BuildJob | ReferenceJob | TimeJob
 
@@ -37,13 +38,19 @@ class KernelHandler(Handler):
         """Get what kernels run on."""
         raise NotImplementedError
 
-    def answer(self, job: KernelJob) -> Built | TimedAll:
-        """Do one job."""
+    def answer(self, job: KernelJob) -> Built | TimedAll | Refused:
+        """Do one job; ``Refused`` if nothing can be built here."""
         if isinstance(job, BuildJob):
-            return self._builder.build(job)
+            return self._built(job)
         if self._bench is None:
             self._bench = self._open()
         return self._bench.answer(job)
+
+    def _built(self, job: BuildJob) -> Built | Refused:
+        try:
+            return self._builder.build(job)
+        except MeasureError as error:
+            return Refused(error)
 
 
 class CpuHandler(KernelHandler):

@@ -116,6 +116,9 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
     try:
         return _as_asked(measurers, job, observe, interrupted)
     except (CompileError, ModelError, VerificationError) as error:
+        if (one := _one_row(job)) is not None:
+            logger.warning("%s; kernels are tuned for a batch of 1", error)
+            return _tuned(measurers, one, observe, interrupted)
         if isinstance(error, ModelError) and (fitting := _fitting(job)) is not None:
             return _tuned(measurers, fitting, observe, interrupted)
         try:
@@ -130,6 +133,17 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
         left = ", ".join(repaired.operators) if repaired.tunes else "the entire model, of which nothing can be tuned"
         logger.warning("%s; ONNX Runtime runs %s", error, left)
     return _in_parts(measurers, job, repaired, observe, interrupted)
+
+
+def _one_row(job: PartJob) -> PartJob | None:
+    """The job for a batch of 1, if several batches were assumed and nothing else differs; else None."""
+    options = job.options
+    if options.inputs or options.shapes or options.generate or _with_sets(job.model, options, told=False) is options:
+        return None
+    one, *others = assumed_sets(job.model)[0]
+    if any(shapes[name][1:] != shape[1:] for shapes in others for name, shape in one.items()):
+        return None
+    return replace(job, options=replace(options, inputs=dict(one)), imported=None)
 
 
 def _fitting(job: PartJob, others: bool = False) -> PartJob | None:
@@ -190,8 +204,12 @@ def _composition(job: PartJob, measurers: Measurers) -> Composition | None:
     return CoupledLanes(job, measurers) if devices_of(options.lanes) else None
 
 
-def _with_sets(model: Path, options: Options) -> Options:
-    """``options`` with the sets of shapes of a decoder, or of a model with open lengths where options allow several."""
+def _with_sets(model: Path, options: Options, told: bool = True) -> Options:
+    """``options`` with the sets of shapes of a decoder, or of a model with open sizes where options allow several.
+
+    Args:
+        told: whether to say which sets are assumed.
+    """
     if options.generate:
         return replace(options, shapes=generation_shapes(model, options.generate))
     if options.target is not None and options.target.arch:
@@ -201,7 +219,9 @@ def _with_sets(model: Path, options: Options) -> Options:
         several = replace(options, shapes=sets)
     except UsageError:  # its import then assumes one set
         return options
-    if sets:
+    if not sets:
+        return options
+    if told:
         logger.warning("%s", text)
     return several
 

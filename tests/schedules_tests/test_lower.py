@@ -159,6 +159,23 @@ def test_products_of_open_rows_have_small_jobs() -> None:
     assert all(config["rows"] <= most for config in spaces["long"].initial)
 
 
+@pytest.mark.parametrize("batch", [8, 3])
+def test_jobs_of_an_open_batch_make_rows_of_one_of_its_rows(batch: int) -> None:
+    """144 rows: 8 of 18 or 3 of 48; the most rows of a job are an eighth of all."""
+    programs = {"long": program_of(matmul_case("long", 144, 24, 3, 16).func)}
+    space = Spaces(programs, TARGET, open_rows=batch)["long"]
+    made = {config["rows"] for config in space.sample(1000, np.random.default_rng(0))}
+    apart = 144 // batch
+    assert made
+    assert all(apart % rows == 0 and rows <= 18 for rows in made)
+
+
+def test_jobs_are_small_where_rows_of_the_batch_have_a_prime_length() -> None:
+    programs = {"long": program_of(matmul_case("long", 4 * 127, 24, 3, 16).func)}
+    space = Spaces(programs, TARGET, open_rows=4)["long"]
+    assert {config["rows"] for config in space.sample(1000, np.random.default_rng(0))} <= {1, 2, 4}
+
+
 def test_spaces_are_made_when_asked_for_once_and_travel() -> None:
     case = CASES[0]
     spaces = Spaces({"a": program_of(case.func), "none": "no program"}, TARGET)

@@ -225,10 +225,10 @@ class RemoteHandler(CpuHandler):
 
     _bench: RemoteBench | None
 
-    def answer(self, job: KernelJob) -> Built | TimedAll | Refused:  # type: ignore[override]
-        """Do one job; ``Refused`` if no device can be reached."""
+    def answer(self, job: KernelJob) -> Built | TimedAll | Refused:
+        """Do one job; ``Refused`` if nothing can be built here, or no device can be reached."""
         if isinstance(job, BuildJob):
-            return self._builder.build(job)
+            return self._built(job)
         try:
             return self._run_there(job)
         except (MeasureError, UsageError) as error:

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.graph.flattening import flatten
+from autotune.graph.steps import CallJobs, LiveRows
 from autotune.importer.program import import_program
 from autotune.measure.measurer import symbol_of
 from schedules.lower import BASELINE, load_program
@@ -95,3 +96,23 @@ def test_groups_that_no_block_divides(tiny_build, inputs, outputs, groups):
 
 def test_models_are_valid():
     onnx.checker.check_model(joined(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    ("live", "threads", "share"),
+    [
+        (1, 1, (1 + 3 / 4) / 4),
+        (4, 1, (1 + 3 / 4) / 4),
+        (5, 1, (1 + 3 * 2 / 4) / 4),
+        (16, 1, 1.0),
+        (5, 2, (1 + 3 / 2) / 4),
+    ],
+)
+def test_a_run_of_fewer_rows_takes_the_share_of_the_jobs_that_are_left(live, threads, share):
+    """Of 16 rows: a call of 1 s that always runs whole, and one of 3 s whose four jobs make four rows each."""
+    rows = LiveRows("n", 16, (CallJobs(), CallJobs(4, 1, 4, 4)), (1.0, 3.0))
+    assert rows.share(live, threads) == pytest.approx(share)
+
+
+def test_rows_are_the_share_where_no_times_are_known():
+    assert LiveRows("n", 16, (CallJobs(),)).share(4, 1) == 0.25

@@ -15,7 +15,10 @@ def node(kind, *inputs, out):
 def graph(nodes, shape, **initialisers):
     values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
     made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    tensors = [numpy_helper.from_array(np.ones(dims, np.float32), name) for name, dims in initialisers.items()]
+    tensors = [
+        numpy_helper.from_array(dims if isinstance(dims, np.ndarray) else np.ones(dims, np.float32), name)
+        for name, dims in initialisers.items()
+    ]
     return helper.make_graph(nodes, "g", values, made, tensors)
 
 
@@ -24,6 +27,21 @@ QUANTISED = [node("DequantizeLinear", "w", "s", out="d"), node("MatMul", "x", "d
 IMAGE = [node("Flatten", "x", out="f"), node("Gemm", "f", "w", out="y")]
 TRANSPOSED = [node("Transpose", "w", out="t"), node("MatMul", "x", "t", out="y")]
 RESHAPED = [node("Reshape", "x", "s", out="f"), node("MatMul", "f", "w", out="y")]
+SIZED = [
+    node("Shape", "x", out="a"),
+    node("Gather", "a", "zero", out="b"),
+    node("Unsqueeze", "b", "axis", out="c"),
+    node("Concat", "c", "rest", out="d"),
+    node("Reshape", "x", "d", out="f"),
+    node("Gemm", "f", "w", out="y"),
+]
+INTS = [helper.make_node("Constant", [], ["s"], value_ints=[-1, 64]), *RESHAPED]
+FOLDED = [
+    node("Gather", "w", "x", out="e"),
+    node("Reshape", "e", "s", out="f"),
+    node("MatMul", "f", "v", out="g"),
+    node("Gemm", "g", "u", out="y"),
+]
 EMBEDDED = [node("Gather", "w", "x", out="e"), node("Flatten", "e", out="f"), node("MatMul", "f", "v", out="y")]
 
 
@@ -35,6 +53,8 @@ EMBEDDED = [node("Gather", "w", "x", out="e"), node("Flatten", "e", out="f"), no
         (IMAGE, ["n", 1, 8, 8], {"w": (64, 32)}),
         (TRANSPOSED, ["n", 64], {"w": (32, 64)}),
         (RESHAPED, ["n", 8, 8], {"w": (64, 32), "s": (2,)}),
+        (SIZED, ["n", 8, 8], {"w": (64, 32), "zero": (), "axis": (1,), "rest": (1,)}),
+        (INTS, ["n", 8, 8], {"w": (64, 32)}),
         (EMBEDDED, ["n", 8], {"w": (1000, 8), "v": (64, 4)}),
     ],
 )
@@ -52,11 +72,16 @@ def test_layers_whose_rows_are_those_of_the_batch_use_weights_once(nodes, shape,
             ["n", 3, 8, 8],
             {"w": (16, 3, 3, 3), "v": (576, 10)},
         ),
+        (FOLDED, ["n", 16], {"w": (99, 8), "s": np.array([-1, 8]), "v": (8, 8), "u": (8, 4)}),
         ([node("Gather", "w", "x", out="e"), node("MatMul", "e", "v", out="y")], ["n", 8], {"w": (99, 8), "v": (8, 4)}),
     ],
 )
 def test_positions_of_a_row_share_weights_already(nodes, shape, initialisers):
     assert not uses_weights_once(graph(nodes, shape, **initialisers))
+
+
+def test_nodes_that_are_no_operators_are_left_to_the_import():
+    assert not uses_weights_once(graph([node("Gather", "x", out="e"), node("MatMul", out="y")], ["n", 8]))
 
 
 def shapes_of(tmp_path, dims):

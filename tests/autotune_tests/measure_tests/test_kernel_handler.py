@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autotune.host.fork_server import Refused
 from autotune.host.machine import host_target
 from autotune.measure.evaluator import FixedCount
 from autotune.measure.kernel_handler import KernelHandler, lowering_of
@@ -13,6 +14,7 @@ from autotune.measure.messages import BuildJob, Built, ReferenceJob, Settings, T
 from schedules import lower
 from schedules.lower import BASELINE
 from schedules.task import Task
+from schedules.vocabulary.errors import MeasureError
 
 TASK = Task("t", "double", "fake", "multiply", ((4,), (4,)), ("float32",) * 2, (), 4, 32)
 
@@ -44,6 +46,16 @@ def test_building_opens_no_bench(handler: FakeHandler) -> None:
     job = BuildJob("program.json", BASELINE, "a.so", "symbol", timeout_s=1.0)
     assert handler.answer(job) == Built(1.0, "symbol")
     assert handler.opened == 0
+
+
+def test_a_disk_without_room_is_told_to_the_run(monkeypatch: pytest.MonkeyPatch, handler: FakeHandler) -> None:
+    def build(*_: Any) -> Built:
+        raise MeasureError("no room")
+
+    monkeypatch.setattr(FakeBuilder, "build", build)
+    answer = handler.answer(BuildJob("program.json", BASELINE, "a.so", "symbol", timeout_s=1.0))
+    assert isinstance(answer, Refused)
+    assert str(answer.error) == "no room"
 
 
 def test_the_bench_is_opened_once(handler: FakeHandler) -> None:

@@ -1,16 +1,18 @@
-"""Models of which one row was tuned: any batch of them is answered, from the first call and in every way of calling."""
+"""Models whose batch is open: any batch is answered, from the first call and in every way of calling."""
 
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import autotune
 from autotune.artifact.composite import MODEL
-from autotune.artifact.manifest import INTERFACE, KERNELS, kind_of, read_manifest, replace_field
+from autotune.artifact.manifest import INTERFACE, KERNELS, SHAPES, kind_of, read_manifest, replace_field
 from autotune.cli.main import main
 from autotune.cli.text import run_lines
 from autotune.options import Options
@@ -130,6 +132,38 @@ def test_a_second_run_keeps_what_is_known_of_the_batch(one_row, built):
     _, again = built("tiny_open_batch", inputs={"rows": (1, 24)}, out=result.artifact, log=log, trials=9)
     assert again.any_batch
     assert read_manifest(again.artifact)[INTERFACE] == before[INTERFACE]
+
+
+@pytest.fixture(scope="module")
+def assumed(built, tmp_path_factory):
+    """The artifact of a perceptron whose batch is open, of which nothing was said."""
+    folder = tmp_path_factory.mktemp("assumed")
+    return built("tiny_open_batch", out=folder / "m.tuned", log=folder / "t.db")
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 16, 33, 64, 200])
+def test_a_perceptron_has_several_batches_and_answers_any(assumed, count):
+    model, result = assumed
+    assert kind_of(result.artifact) == SHAPES
+    assert agrees(model, autotune.InferenceSession(result.artifact), rows(count))
+
+
+def test_a_batch_that_is_written_into_the_graph_is_tuned_for_one_row(built, tmp_path, caplog):
+    """The model says that its batch is open, and reshapes to one row."""
+    nodes = [helper.make_node("Reshape", ["rows", "s"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])]
+    weights = [
+        numpy_helper.from_array(np.array([1, 24]), "s"),
+        numpy_helper.from_array(np.random.default_rng(0).standard_normal((24, 8)).astype(np.float32), "w"),
+    ]
+    x = helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["n", 24])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    opset = [helper.make_opsetid("", 17)]
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "m.onnx")
+    options = Options(threads=1, searcher="random", trials=4, out=tmp_path / "m.tuned", log=tmp_path / "t.db")
+    result = tuning.tune(tmp_path / "m.onnx", options)
+    assert agrees(tmp_path / "m.onnx", autotune.InferenceSession(result.artifact), rows(1))
+    assert any(text.endswith("kernels are tuned for a batch of 1") for text in caplog.messages)
 
 
 @pytest.mark.parametrize(("count", "is_any"), [(1, True), (8, False)])

@@ -64,9 +64,9 @@ class _Weights:
         constants = [value for value in inputs if value.weights]
         others = [value for value in inputs if not value.weights]
         if node.op_type == "Constant":
-            made = next((_constant_of(attribute) for attribute in node.attribute), _Value(0, 1))
+            value = next((_constant_of(attribute) for attribute in node.attribute), _Value(0, 1))
         elif constants and not others:
-            made = max(constants, key=lambda value: value.weights)
+            value = max(constants, key=lambda value: value.weights)
         else:
             data = max(others, key=lambda value: value.rank, default=_Value())
             largest = max(constants, key=lambda value: value.weights, default=_Value())
@@ -74,12 +74,12 @@ class _Weights:
                 self.once += largest.weights
             elif node.op_type in LAYERS or node.op_type in REUSING:
                 self.often += largest.weights
-            made = self._made(node, data, largest)
+            value = self._result(node, data, largest)
         if node.op_type == "Concat":
             self.joined.update(dict.fromkeys(node.output, len(node.input)))
-        self.values.update({name: made for name in node.output if name})
+        self.values.update({name: value for name in node.output if name})
 
-    def _made(self, node: onnx.NodeProto, data: _Value, largest: _Value) -> _Value:
+    def _result(self, node: onnx.NodeProto, data: _Value, largest: _Value) -> _Value:
         """The result of ``node``; ``data`` is its input with most axes, ``largest`` its largest constant."""
         if node.op_type == "Reshape" and len(node.input) > 1:
             target = self.values.get(node.input[1], _Value())

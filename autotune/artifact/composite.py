@@ -46,6 +46,11 @@ from autotune.graph.steps import LiveRows
 from autotune.interface import Interface, OpenSpec
 from schedules.vocabulary.errors import ArtifactError
 
+ONE_SET = (
+    "the host deals with sequences, strings or sizes that depend on data around the kernels; such a model is tuned for "
+    "one set of shapes and one number of threads"
+)
+
 MODEL = "model.onnx"
 """File name of the model for sizes that no part serves."""
 
@@ -260,10 +265,7 @@ def write_composite(
         ArtifactError: if the folder cannot be written, ``out`` exists and is not an artifact, or a part has a frame.
     """
     if any(part.is_dir() and read_manifest(part).get("frame") for part in parts):
-        raise ArtifactError(
-            f"{out}: the host deals with sequences, strings or sizes that depend on data around a part; such a model "
-            "is tuned for one set of shapes and one number of threads"
-        )
+        raise ArtifactError(f"{out}: {ONE_SET}")
     with new_artifact(out) as folder:
         shared = SharedWeights()
         entries = [_add(part, folder, number, shared) for number, part in enumerate(parts)]

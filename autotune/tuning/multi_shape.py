@@ -16,7 +16,7 @@ from pathlib import Path
 
 import onnx
 
-from autotune.artifact.composite import MODEL, Composite, Part, extract_part, read_composite, write_composite
+from autotune.artifact.composite import MODEL, ONE_SET, Composite, Part, extract_part, read_composite, write_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
@@ -34,7 +34,7 @@ from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, part_options
 from autotune.validation.independence import live_rows, with_independence
 from autotune.validation.verify import compare_outputs, complaint, random_inputs
-from schedules.vocabulary.errors import AutotuneError, VerificationError
+from schedules.vocabulary.errors import AutotuneError, OneSetError, VerificationError
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,11 @@ class ShapeSets:
         self._references = References(job.model)
 
     def parts(self, folder: Path) -> Iterator[PartJob]:
-        """See ``Composition.parts``. All numbers of threads of one set of shapes share its import."""
+        """See ``Composition.parts``. All numbers of threads of one set of shapes share its import.
+
+        Raises:
+            OneSetError: if the host has a part in the model.
+        """
         places = (folder / f"part-{number}" for number in itertools.count())
         shares = self._options.shares or [1 / len(self._sets)] * len(self._sets)
         for shapes, share in zip(self._sets, shares, strict=True):
@@ -68,6 +72,8 @@ class ShapeSets:
             firsts = {shape[0] for shape in shapes.values() if shape}
             batch = firsts.pop() if len(firsts) == 1 else 1
             imported = ImportedModel(self._model, of_set, open_rows=batch if len(self._sets) > 1 else 0)
+            if len(self._sets) > 1 and self._target and imported.for_target(self._target)[1].frame is not None:
+                raise OneSetError(f"{self._model.name}: {ONE_SET}")
             for threads, place in zip(self._counts, places, strict=False):
                 earlier = None if self._before is None else _part_for(self._before, threads, shapes)
                 if earlier is not None:

@@ -33,6 +33,7 @@ from autotune.importer.generation.guess import generation_shapes
 from autotune.importer.guarded_import import import_memory
 from autotune.importer.import_worker import external_files
 from autotune.options import AUTO, BALANCED, LATENCY, Options
+from autotune.runtime.inputs import shape_text
 from autotune.runtime.segmented_executor import open_onnxruntime
 from autotune.tuning.composition import Composition, tune_composition
 from autotune.tuning.coupled import CoupledLanes
@@ -48,6 +49,7 @@ from schedules.vocabulary.errors import (
     AutotuneError,
     CompileError,
     ModelError,
+    OneSetError,
     UnsupportedError,
     UsageError,
     VerificationError,
@@ -116,8 +118,9 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
     try:
         return _as_asked(measurers, job, observe, interrupted)
     except (CompileError, ModelError, VerificationError) as error:
-        if (one := _one_row(job)) is not None:
-            logger.warning("%s; kernels are tuned for a batch of 1", error)
+        if (one := _one_set(job, isinstance(error, OneSetError))) is not None:
+            shapes = ", ".join(f"{name}:{shape_text(shape)}" for name, shape in one.options.inputs.items())
+            logger.warning("%s; it is tuned for %s alone", error, shapes)
             return _tuned(measurers, one, observe, interrupted)
         if isinstance(error, ModelError) and (fitting := _fitting(job)) is not None:
             return _tuned(measurers, fitting, observe, interrupted)
@@ -135,15 +138,19 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
     return _in_parts(measurers, job, repaired, observe, interrupted)
 
 
-def _one_row(job: PartJob) -> PartJob | None:
-    """The job for a batch of 1, if several batches were assumed and nothing else differs; else None."""
+def _one_set(job: PartJob, lengths: bool) -> PartJob | None:
+    """The job for one of several sets of shapes, if these were assumed; else None.
+
+    Of several batches it is the first set; of several ``lengths``, if they are to be looked at, the last.
+    """
     options = job.options
     if options.inputs or options.shapes or options.generate or _with_sets(job.model, options, told=False) is options:
         return None
-    one, *others = assumed_sets(job.model)[0]
-    if any(shapes[name][1:] != shape[1:] for shapes in others for name, shape in one.items()):
+    sets = assumed_sets(job.model)[0]
+    differ = any(shapes[name][1:] != shape[1:] for shapes in sets for name, shape in sets[0].items())
+    if differ and not lengths:
         return None
-    return replace(job, options=replace(options, inputs=dict(one)), imported=None)
+    return replace(job, options=replace(options, inputs=dict(sets[-1 if differ else 0])), imported=None)
 
 
 def _fitting(job: PartJob, others: bool = False) -> PartJob | None:

@@ -39,6 +39,10 @@ class UnsupportedError(ModelError):
     """An operator, or a form of one, that cannot be imported; the model itself is sound."""
 
 
+class OneSetError(ModelError):
+    """A model that is tuned for one set of shapes alone; the model itself is sound."""
+
+
 class UsageError(AutotuneError):
     """A wrong option or argument."""
 

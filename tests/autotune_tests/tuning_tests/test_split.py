@@ -148,22 +148,35 @@ def test_a_perceptron_has_several_batches_and_answers_any(assumed, count):
     assert agrees(model, autotune.InferenceSession(result.artifact), rows(count))
 
 
-def test_a_batch_that_is_written_into_the_graph_is_tuned_for_one_row(built, tmp_path, caplog):
-    """The model says that its batch is open, and reshapes to one row."""
-    nodes = [helper.make_node("Reshape", ["rows", "s"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])]
+ONE_ROW = [helper.make_node("Reshape", ["rows", "s"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])]
+COUNTED = [helper.make_node("MatMul", ["rows", "w"], ["m"]), helper.make_node("NonZero", ["m"], ["y"])]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape", "told"),
+    [
+        (ONE_ROW, ["n", 24], "rows:1x24"),
+        (COUNTED, ["n", 24], "rows:1x24"),
+        (COUNTED, ["batch", "length", 24], "rows:1x128x24"),
+    ],
+)
+def test_a_model_that_has_one_set_is_tuned_for_that(built, tmp_path, caplog, nodes, shape, told):
+    """One says that its batch is open, and reshapes to one row; another has sizes that depend on data."""
     weights = [
         numpy_helper.from_array(np.array([1, 24]), "s"),
         numpy_helper.from_array(np.random.default_rng(0).standard_normal((24, 8)).astype(np.float32), "w"),
     ]
-    x = helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["n", 24])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    x = helper.make_tensor_value_info("rows", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT if nodes is ONE_ROW else TensorProto.INT64, None)
     opset = [helper.make_opsetid("", 17)]
     graph = helper.make_graph(nodes, "g", [x], [y], weights)
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "m.onnx")
     options = Options(threads=1, searcher="random", trials=4, out=tmp_path / "m.tuned", log=tmp_path / "t.db")
-    result = tuning.tune(tmp_path / "m.onnx", options)
-    assert agrees(tmp_path / "m.onnx", autotune.InferenceSession(result.artifact), rows(1))
-    assert any(text.endswith("kernels are tuned for a batch of 1") for text in caplog.messages)
+    session = autotune.InferenceSession(tuning.tune(tmp_path / "m.onnx", options).artifact)
+    sizes = [int(size) for size in told.removeprefix("rows:").split("x")]
+    feed = {"rows": np.random.default_rng(1).standard_normal(sizes).astype(np.float32)}
+    assert agrees(tmp_path / "m.onnx", session, feed)
+    assert any(text.endswith(f"; it is tuned for {told} alone") for text in caplog.messages)
 
 
 @pytest.mark.parametrize(("count", "is_any"), [(1, True), (8, False)])

@@ -13,6 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autotune.importer.onnx_model.shape_sets import MOST_SETS, Shape
 from schedules.vocabulary.bounded import parsed_json
 from schedules.vocabulary.errors import UsageError
@@ -82,29 +85,30 @@ def sets_of(traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS) -> list
         traffic: at least one call.
     """
     names = sorted(traffic[0][0])
-    counts: dict[Call, int] = {}
+    calls: dict[Call, int] = {}
     for sizes, count in traffic:
         call = tuple(tuple(sizes[name]) for name in names)
-        counts[call] = counts.get(call, 0) + count
-    work = _Work.of(counts)
-    candidates = {work.shapes_for(call) for call in counts}
-    chosen = [work.shapes_for(_largest(counts))]
-    total = work.of_all(counts, chosen)
-    while len(chosen) < most:
-        costs = {shapes: work.of_all(counts, [*chosen, shapes]) for shapes in sorted(candidates - {*chosen})}
-        best = min(costs, key=costs.__getitem__, default=None)
-        if best is None or total - costs[best] < WORTH * total:
+        calls[call] = calls.get(call, 0) + count
+    work, counts = _Work.of([*calls]), np.array([*calls.values()], np.float64)
+    costs = {shapes: work.of_calls(shapes) for shapes in sorted({*map(work.shapes_for, calls)})}
+    largest = work.shapes_for(_largest(calls))
+    chosen, least = [largest], work.of_calls(largest)
+    while costs and len(chosen) < most:
+        totals = {shapes: counts @ np.minimum(least, own) for shapes, own in costs.items()}
+        best = min(totals, key=totals.__getitem__)
+        total = counts @ least
+        if total - totals[best] < WORTH * total:
             break
         chosen.append(best)
-        total = costs[best]
-    served = dict.fromkeys(chosen, 0.0)
-    for call, count in counts.items():
-        cost, server = min((work.of_call(call, shapes), shapes) for shapes in chosen)
-        served[server] += count * cost
+        least = np.minimum(least, costs[best])
+    ordered = sorted(chosen)
+    servers = np.argmin([work.of_calls(shapes) for shapes in ordered], axis=0)
+    served = np.bincount(servers, counts * least, len(ordered))
+    share = {shapes: float(own) for shapes, own in zip(ordered, served / served.sum(), strict=True)}
     return [
-        (dict(zip(names, shapes, strict=True)), served[shapes] / total)
+        (dict(zip(names, shapes, strict=True)), share[shapes])
         for shapes in sorted(chosen, key=_elements)
-        if served[shapes]
+        if share[shapes]
     ]
 
 
@@ -113,25 +117,28 @@ class _Work:
     """The work that calls of one model take.
 
     Attributes:
-        calls: all that differ.
+        sizes: (n, k) all sizes of each of n different calls; the batch counts as 1 where that is served in pieces.
+        batches: (n,) of each.
         batch: the largest; 0 if calls are not served in several.
         varying: input and axis of the sizes besides the batch in which calls differ.
         longest: of sequences, where a length is all that these are; else 0.
         row_elements: elements of a row and position of all inputs.
     """
 
-    calls: Collection[Call]
+    sizes: NDArray[np.int64]
+    batches: NDArray[np.int64]
     batch: int
     varying: frozenset[tuple[int, int]] = frozenset()
     longest: int = 0
     row_elements: int = 1
 
     @classmethod
-    def of(cls, calls: Collection[Call]) -> _Work:
-        """Find out what ``calls`` have in common."""
+    def of(cls, calls: Sequence[Call]) -> _Work:
+        """Find out what different ``calls`` have in common."""
         rows = {_of_batch(call, 1) for call in calls}
-        if len(rows) == 1 or not all(map(_batch, calls)):
-            return cls(calls, 0)
+        batches = np.array([*map(_batch, calls)])
+        if len(rows) == 1 or not all(batches):
+            return cls(np.array([*map(_sizes, calls)]), batches, 0)
         one = next(iter(rows))
         places = [(number, axis) for number, shape in enumerate(one) for axis in range(len(shape))]
         varying = frozenset(place for place in places if len({row[place[0]][place[1]] for row in rows}) > 1)
@@ -140,7 +147,8 @@ class _Work:
             axis == 1 and len(one[number]) <= LENGTH_RANK for number, axis in varying
         )
         longest = max(max(own) for own in lengths) if is_sequence else 0
-        return cls(calls, max(map(_batch, calls)), varying, longest, _elements(_resized(one, varying, 1)))
+        sizes = np.array([_sizes(_of_batch(call, 1)) for call in calls])
+        return cls(sizes, batches, int(max(batches)), varying, longest, _elements(_resized(one, varying, 1)))
 
     def shapes_for(self, call: Call) -> Call:
         """The set of shapes for calls as long as ``call``."""
@@ -154,22 +162,21 @@ class _Work:
         positions = _elements(_of_batch(call, 1)) / self.row_elements
         rows = 1 << math.ceil(math.log2(max(1.0, ENOUGH_POSITIONS / positions)))
         # Rows that no call of these lengths has may cost time: not every kernel leaves them out.
-        served = max(_batch(other) for other in self.calls if _fits(_of_batch(other, 1), _of_batch(call, 1)))
+        served = int(self.batches[self._fitting(_of_batch(call, 1))].max())
         return _of_batch(call, min(served, rows))
 
-    def of_all(self, counts: Mapping[Call, int], chosen: Sequence[Call]) -> float:
-        """Work of all calls, as these sets serve them."""
-        return sum(count * min(self.of_call(call, shapes) for shapes in chosen) for call, count in counts.items())
-
-    def of_call(self, call: Call, shapes: Call) -> float:
-        """Elements that a call takes with a set of shapes; infinite if it cannot serve it."""
+    def of_calls(self, shapes: Call) -> NDArray[np.float64]:
+        """(n,) elements that the calls take with a set of shapes; infinite where it cannot serve one."""
         if not self.batch:
-            return _elements(shapes) if _fits(call, shapes) else math.inf
+            return np.where(self._fitting(shapes), float(_elements(shapes)), math.inf)
         row = _of_batch(shapes, 1)
-        if not _fits(_of_batch(call, 1), row):
-            return math.inf
-        pieces = math.ceil(_batch(call) / _batch(shapes))
-        return pieces * CALL_POSITIONS * self.row_elements + _batch(call) * _elements(row)
+        pieces = -(-self.batches // _batch(shapes))
+        elements = pieces * CALL_POSITIONS * self.row_elements + self.batches * _elements(row)
+        return np.where(self._fitting(row), elements.astype(np.float64), math.inf)
+
+    def _fitting(self, shapes: Call) -> NDArray[np.bool_]:
+        """(n,) whether ``shapes`` are as large as a call along every axis."""
+        return np.asarray((self.sizes <= np.array(_sizes(shapes))).all(axis=1))
 
 
 def _largest(calls: Iterable[Call]) -> Call:
@@ -196,10 +203,8 @@ def _resized(call: Call, places: Collection[tuple[int, int]], size: int) -> Call
     )
 
 
-def _fits(call: Call, shapes: Call) -> bool:
-    """Return whether ``shapes`` are as large along every axis."""
-    pairs = zip(itertools.chain(*call), itertools.chain(*shapes), strict=True)
-    return all(size <= room for size, room in pairs)
+def _sizes(call: Call) -> list[int]:
+    return list(itertools.chain(*call))
 
 
 def _elements(shapes: Call) -> int:

@@ -44,7 +44,7 @@ from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
 from autotune.graph.steps import LiveRows
 from autotune.interface import Interface, OpenSpec
-from schedules.vocabulary.errors import ArtifactError
+from schedules.vocabulary.errors import ArtifactError, OneSetError
 
 ONE_SET = (
     "the host deals with sequences, strings or sizes that depend on data around the kernels; such a model is tuned for "
@@ -262,10 +262,11 @@ def write_composite(
         model: an ONNX file without data in others, for sizes that no part serves; None to refuse such calls.
 
     Raises:
-        ArtifactError: if the folder cannot be written, ``out`` exists and is not an artifact, or a part has a frame.
+        ArtifactError: if the folder cannot be written, or ``out`` exists and is not an artifact.
+        OneSetError: if a part has a frame.
     """
     if any(part.is_dir() and read_manifest(part).get("frame") for part in parts):
-        raise ArtifactError(f"{out}: {ONE_SET}")
+        raise OneSetError(f"{out}: {ONE_SET}")
     with new_artifact(out) as folder:
         shared = SharedWeights()
         entries = [_add(part, folder, number, shared) for number, part in enumerate(parts)]

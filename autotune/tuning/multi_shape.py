@@ -27,7 +27,7 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
 from autotune.importer.onnx_model.open_axes import open_interface, wider_shapes
 from autotune.interface import Interface, TensorSpec
-from autotune.options import BF16
+from autotune.options import AUTO, BF16
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
@@ -72,7 +72,9 @@ class ShapeSets:
             firsts = {shape[0] for shape in shapes.values() if shape}
             batch = firsts.pop() if len(firsts) == 1 else 1
             imported = ImportedModel(self._model, of_set, open_rows=batch if len(self._sets) > 1 else 0)
-            if len(self._sets) > 1 and self._target and imported.for_target(self._target)[1].frame is not None:
+            # Found out now if its precision is known, not when all are tuned.
+            looked_at = None if len(self._sets) == 1 or self._options.precision == AUTO else self._target
+            if looked_at is not None and imported.for_target(looked_at)[1].frame is not None:
                 raise OneSetError(f"{self._model.name}: {ONE_SET}")
             for threads, place in zip(self._counts, places, strict=False):
                 earlier = None if self._before is None else _part_for(self._before, threads, shapes)

@@ -3,7 +3,8 @@
     AutotuneError            every error a user can meet; its text is one sentence: what, with which values, what to do
     ├── ScheduleError        a config cannot be applied to a program (an illegal candidate, recorded and survived)
     ├── ModelError           the ONNX model cannot be read, or asks for something that is not supported
-    │   └── UnsupportedError an operator of a sound model cannot be imported, which ONNX Runtime may be able to run
+    │   ├── UnsupportedError an operator of a sound model cannot be imported, which ONNX Runtime may be able to run
+    │   └── OneSetError      a sound model is tuned for one set of shapes alone
     ├── UsageError           an option or argument is wrong
     ├── InstallError         installed packages are missing or known not to work together
     ├── LogError             the tuning log cannot be opened, read or written

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ GROUPS = (8, 16, 32, 64, 128, 256, 512)
 """Largest length of each printed group."""
 
 Feed = Mapping[str, NDArray[Any]]
+Run = Callable[[Feed], Any]
 
 
 def main() -> None:
@@ -58,7 +59,11 @@ def main() -> None:
     artifact = options.artifact or tuned(options.model, sizes[: len(sizes) // 2], [*dict(inputs)], options.effort)
     ours = autotune.InferenceSession(artifact)
     failures: Counter[str] = Counter()
-    engines = {"ours": Engine(ours), "ONNX Runtime": Engine(theirs), "OpenVINO in fp32": openvino_engine(options.model)}
+    engines: dict[str, Run] = {
+        "ours": lambda feed: ours.run(None, dict(feed)),
+        "ONNX Runtime": lambda feed: theirs.run(None, dict(feed)),
+        "OpenVINO in fp32": openvino_run(options.model),
+    }
     ratios, total_s = defaultdict(list), np.zeros(len(engines))
     for batch, length in sizes[len(sizes) // 2 :]:
         feed = {name: values(name, kind, (batch, length), rng) for name, kind in inputs}
@@ -84,22 +89,13 @@ def main() -> None:
         print(f"all, by total time: {total_s[1 + number] / total_s[0]:.2f}")
 
 
-class Engine:
-    """An engine whose sessions are those of ONNX Runtime's interface."""
-
-    def __init__(self, session: Any) -> None:
-        self.run = lambda feed: session.run(None, dict(feed))
-
-
-def openvino_engine(model: Path) -> Any:
+def openvino_run(model: Path) -> Run:
     """OpenVINO on two threads, with the model's open sizes, in fp32."""
     import openvino
 
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 2, "PERFORMANCE_HINT": "LATENCY"}
     request = openvino.Core().compile_model(str(model), "CPU", settings).create_infer_request()
-    engine = Engine(None)
-    engine.run = lambda feed: request.infer(dict(feed))
-    return engine
+    return lambda feed: request.infer(dict(feed))
 
 
 def drawn(rng: np.random.Generator, longest: int, largest_batch: int) -> tuple[int, int]:
@@ -128,16 +124,16 @@ def values(name: str, kind: str, shape: tuple[int, ...], rng: np.random.Generato
     return rng.integers(low, high, shape)
 
 
-def in_turn(engines: Sequence[Any], feed: Feed, rng: np.random.Generator, rounds: int = 3) -> NDArray[np.float64]:
+def in_turn(engines: Sequence[Run], feed: Feed, rng: np.random.Generator, rounds: int = 3) -> NDArray[np.float64]:
     """Median seconds of each engine on ``feed``. A first call, in which some prepare for a size, does not count."""
     spent_s: list[list[float]] = [[] for _ in engines]
     for engine in engines:
-        engine.run(feed)
+        engine(feed)
     for _ in range(rounds):
         for number in rng.permutation(len(engines)):
             time.sleep(PAUSE_S)
             began = time.perf_counter()
-            engines[number].run(feed)
+            engines[number](feed)
             spent_s[number].append(time.perf_counter() - began)
     return np.median(spent_s, axis=1)
 

@@ -47,8 +47,8 @@ from autotune.interface import Interface, OpenSpec
 from schedules.vocabulary.errors import ArtifactError, OneSetError
 
 ONE_SET = (
-    "the host deals with sequences, strings or sizes that depend on data around the kernels; such a model is tuned for "
-    "one set of shapes and one number of threads"
+    "the host deals with sequences, strings or sizes that depend on data around the kernels; such a model takes one "
+    "set of shapes (each --input once) and one number of threads"
 )
 
 MODEL = "model.onnx"

@@ -88,9 +88,9 @@ class LiveRows:
         Threads share the jobs of a call, so its time is that of the one with most jobs.
         """
         whole_s = sum(self.seconds)
-        if not whole_s:
+        if not whole_s or len(self.seconds) != len(self.calls):  # an older artifact, or a damaged one
             return live / self.rows
-        pairs = zip(self.seconds, self.calls, strict=False)
+        pairs = zip(self.seconds, self.calls, strict=True)
         return sum(seconds * jobs.live_rounds(live, threads) for seconds, jobs in pairs) / whole_s
 
 

@@ -14,15 +14,15 @@ from autotune.importer.onnx_model.input_shapes import assumed_text, open_batches
 from autotune.importer.onnx_model.shapes import is_fixed, is_known, true_inputs
 
 ROWS = (1, 4, 16, 64)
-"""Batches for which such a model is tuned. Measured: docs/lab/2026-11-29-any-batch.md."""
+"""Batches of a model whose rows use most weights once. Measured: docs/lab/2026-11-29-any-batch.md."""
 
 
 def assumed_sets(path: Path) -> tuple[tuple[Mapping[str, tuple[int, ...]], ...], str]:
-    """Return several sets of shapes for a model whose lengths are open, and what to say of them.
+    """Return several sets of shapes for a model with open lengths or an open batch, and what to say of them.
 
-    So does one whose batch alone is open, if a row uses most weights once. There are none for a model with other open
-    sizes, with inputs that are not tensors of numbers, or that cannot be read: its import assumes one set or says what
-    is wrong.
+    An open batch alone has several sets only if a row uses most weights once. There are none for a model with other
+    open sizes, with inputs that are not tensors of numbers, or that cannot be read: its import assumes one set or says
+    what is wrong.
     """
     model = model_without_weights(path)
     if model is None:

@@ -23,7 +23,7 @@ REUSING = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "LSTM", "GRU",
 """Operators that use each of their weights at many places or steps."""
 
 MOST_AXES = 8
-"""Numbers in a tensor that may be a shape."""
+"""Most numbers in a tensor that may be a shape."""
 
 RANK_OF = {"Flatten": 2, "Gemm": 2, "GlobalAveragePool": 4}
 """Rank of the results of operators."""
@@ -34,11 +34,11 @@ class _Value:
     """A tensor, as far as it is known.
 
     Attributes:
-        rank: about.
-        weights: elements, of one that does not depend on the inputs; 0 for others.
+        rank: number of axes, roughly.
+        weights: elements of a tensor that does not depend on the inputs; 0 for others.
         last: its last size; 0 if unknown.
         is_folded: whether positions were folded into its rows.
-        numbers: of a small constant of integers: a shape, perhaps.
+        numbers: values of a small constant of integers, which may be a shape.
     """
 
     rank: int = 1

@@ -27,11 +27,15 @@ Call = tuple[Shape, ...]
 """Shapes of all inputs, by their names in order."""
 
 WORTH = 0.01
-"""Least share of all work that another set must save, for each is tuned and built. Heuristic, not measured."""
+"""Least share of all work that another set must save, for each is tuned and built. Measured with 0.05, 0.02 and 0.01:
+docs/lab/2026-11-29-any-batch.md."""
 
 CALL_POSITIONS = 32
 """Positions of sequences that take as long as a call takes besides: it reads all weights. Measured of a MiniLM on two
 threads of a Zen 5: 1.3 ms per call, 0.04 ms per position (docs/lab/2026-11-29-any-batch.md)."""
+
+MOST_SIZE = 1 << 40
+"""Largest size or count in a file: far more than any tensor or server has."""
 
 STEP = 16
 """Positions of a set for sequences are a multiple of this. Jobs of kernels make 8 to 64 positions, and only those that
@@ -74,7 +78,7 @@ def read_traffic(path: Path) -> list[tuple[Sizes, int]]:
 
 
 def sets_of(traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS) -> list[tuple[Sizes, float]]:
-    """Sets that serve ``traffic`` with little padding, and the share of its work that each serves, in sum 1.
+    """Return sets that serve ``traffic`` with little padding, and the share of the work that each serves, in sum 1.
 
     A call is served by the least set that is as large along every axis. Where batches and other sizes differ, it may
     also be served in several calls of a set with a smaller batch, and rows behind its own are left out, as sessions do.
@@ -171,8 +175,8 @@ class _Work:
             return np.where(self._fitting(shapes), float(_elements(shapes)), math.inf)
         row = _of_batch(shapes, 1)
         pieces = -(-self.batches // _batch(shapes))
-        elements = pieces * CALL_POSITIONS * self.row_elements + self.batches * _elements(row)
-        return np.where(self._fitting(row), elements.astype(np.float64), math.inf)
+        elements = pieces * float(CALL_POSITIONS * self.row_elements) + self.batches * float(_elements(row))
+        return np.where(self._fitting(row), elements, math.inf)
 
     def _fitting(self, shapes: Call) -> NDArray[np.bool_]:
         """(n,) whether ``shapes`` are as large as a call along every axis."""
@@ -212,6 +216,6 @@ def _elements(shapes: Call) -> int:
 
 
 def _size(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_SIZE:
         raise ValueError(f"{value!r} is no size")
     return value

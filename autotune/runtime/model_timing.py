@@ -138,12 +138,12 @@ def _in_turn(
     return times
 
 
-def kernel_times(session: InferenceSession, feed: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
-    """Symbol and median seconds of every kernel call of an inference, in order; see ``InferenceSession.profile``."""
-    passes = [session.profile(feed)]
+def kernel_times(profile: Callable[[], Sequence[tuple[str, float]]]) -> tuple[tuple[str, float], ...]:
+    """Symbol and median seconds of every kernel call of an inference, in order, of several runs of ``profile``."""
+    passes = [profile()]
     deadline = time.perf_counter() + MOST_S
     while len(passes) < PASSES and time.perf_counter() < deadline:
-        passes.append(session.profile(feed))
+        passes.append(profile())
     return tuple(
         (calls[0][0], statistics.median(seconds for _, seconds in calls)) for calls in zip(*passes, strict=True)
     )

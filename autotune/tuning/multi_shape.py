@@ -72,7 +72,7 @@ class ShapeSets:
             firsts = {shape[0] for shape in shapes.values() if shape}
             batch = firsts.pop() if len(firsts) == 1 else 1
             imported = ImportedModel(self._model, of_set, open_rows=batch if len(self._sets) > 1 else 0)
-            # Found out now if its precision is known, not when all are tuned.
+            # The import tells before anything is tuned; with precision auto, writing the artifact does.
             looked_at = None if len(self._sets) == 1 or self._options.precision == AUTO else self._target
             if looked_at is not None and imported.for_target(looked_at)[1].frame is not None:
                 raise OneSetError(f"{self._model.name}: {ONE_SET}")

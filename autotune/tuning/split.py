@@ -120,7 +120,7 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
     except (CompileError, ModelError, VerificationError) as error:
         if (one := _one_set(job, isinstance(error, OneSetError))) is not None:
             shapes = ", ".join(f"{name}:{shape_text(shape)}" for name, shape in one.options.inputs.items())
-            logger.warning("%s; it is tuned for %s alone", error, shapes)
+            logger.warning("%s; the model is tuned for %s alone", error, shapes)
             return _tuned(measurers, one, observe, interrupted)
         if isinstance(error, ModelError) and (fitting := _fitting(job)) is not None:
             return _tuned(measurers, fitting, observe, interrupted)
@@ -144,9 +144,11 @@ def _one_set(job: PartJob, lengths: bool) -> PartJob | None:
     Of several batches it is the first set; of several ``lengths``, if they are to be looked at, the last.
     """
     options = job.options
-    if options.inputs or options.shapes or options.generate or _with_sets(job.model, options, told=False) is options:
+    if options.inputs or options.shapes or options.generate:
         return None
-    sets = assumed_sets(job.model)[0]
+    sets = _with_sets(job.model, options, told=False).shapes
+    if not sets:
+        return None
     differ = any(shapes[name][1:] != shape[1:] for shapes in sets for name, shape in sets[0].items())
     if differ and not lengths:
         return None

@@ -12,9 +12,9 @@ its zeros what the others mean is found by leaving it zero behind the end while 
 from __future__ import annotations
 
 import logging
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from autotune.backends.executor import LiveCase
 from autotune.graph.steps import LiveRows
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.interface import Interface, Shapes, TensorSpec
+from autotune.runtime.model_timing import kernel_times
 from autotune.runtime.multi_shape_executor import cut
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.validation.verify import compare, random_inputs
@@ -36,9 +37,6 @@ Array = NDArray[Any]
 Feed = Mapping[str, Array]
 Reference = Callable[[Feed], Sequence[Array]]
 """The reference engine's outputs for inputs of any shape. It may raise any error for shapes that do not fit."""
-
-PASSES = 5
-"""Profiled runs of a part, of which the median of every call counts."""
 
 HUGE = 1e4
 """Factor of the huge numbers, which stand far above the tolerances of ``compare``. Heuristic, not measured."""
@@ -163,8 +161,7 @@ def live_rows(artifact: Artifact, interface: Interface, shapes: Shapes, seed: in
         rows = executor.live_rows(symbol, sizes[symbol], cases) if cases else None
         if rows is None or not _leaves_results(replace(artifact, live=rows), executor, interface, cases):
             continue
-        passes = [[spent_s for _, spent_s in executor.profile(cases[0].zeros)] for _ in range(PASSES)]
-        seconds = tuple(map(statistics.median, zip(*passes, strict=True)))
+        seconds = tuple(spent_s for _, spent_s in kernel_times(partial(executor.profile, cases[0].zeros)))
         saved_s = sum(spent_s for spent_s, jobs in zip(seconds, rows.calls, strict=True) if jobs.groups)
         if saved_s > most_s:
             most_s, chosen = saved_s, replace(rows, seconds=seconds)

@@ -109,7 +109,7 @@ def test_models_are_valid():
     ],
 )
 def test_a_run_of_fewer_rows_takes_the_share_of_the_jobs_that_are_left(live, threads, share):
-    """Of 16 rows: a call of 1 s that always runs whole, and one of 3 s whose four jobs make four rows each."""
+    """A call of 1 s always runs whole; the four jobs of one of 3 s make four of 16 rows each."""
     rows = LiveRows("n", 16, (CallJobs(), CallJobs(4, 1, 4, 4)), (1.0, 3.0))
     assert rows.share(live, threads) == pytest.approx(share)
 

@@ -6,6 +6,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.assumed_sets import ROWS, assumed_sets
 from autotune.importer.dense_rows import uses_weights_once
+from autotune.importer.model_files.inline_weights import model_without_weights
+from tests import hostile
 
 
 def node(kind, *inputs, out):
@@ -82,6 +84,13 @@ def test_positions_of_a_row_share_weights_already(nodes, shape, initialisers):
 
 def test_nodes_that_are_no_operators_are_left_to_the_import():
     assert not uses_weights_once(graph([node("Gather", "x", out="e"), node("MatMul", out="y")], ["n", 8]))
+
+
+@pytest.mark.parametrize("name", [name for name in hostile.ATTACKS if "pipe" not in name])
+def test_hostile_models_are_left_to_the_import(tmp_path, name):
+    """The rows are looked at in the main process, before the import that has limits."""
+    model = model_without_weights(hostile.prepared(name, tmp_path))
+    assert model is None or uses_weights_once(model.graph) in (True, False)
 
 
 def shapes_of(tmp_path, dims):

@@ -95,6 +95,7 @@ def test_calls_with_several_open_sizes_are_covered_by_the_largest_of_each():
 @pytest.mark.parametrize(
     "text",
     ["", "{}", "[]", "[1]", '[{"shapes": {"x": [0]}, "count": 1}]', '[{"shapes": {"x": [true]}, "count": 1}]',
+     '[{"shapes": {"x": [1267650600228229401496703205376]}, "count": 1}]',
      '[{"shapes": {"x": [1]}}]', '[{"shapes": {"x": [1]}, "count": -1}]', '[{"shapes": [1], "count": 1}]',
      '[{"shapes": {"x": [1]}, "count": 1}, {"shapes": {"y": [1]}, "count": 1}]',
      '[{"shapes": {"x": [1]}, "count": 1}, {"shapes": {"x": [1, 1]}, "count": 1}]'],

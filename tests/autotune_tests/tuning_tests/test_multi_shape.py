@@ -129,6 +129,9 @@ def test_jobs_of_a_length_and_of_a_batch_are_left_out(long):
         "length",
         "batch",
     ]
+    for live in (part.live for part in read_composite(long[1].artifact).parts):
+        assert len(live.seconds) == len(live.calls)
+        assert 0 < live.share(1, 1) < live.share(live.rows, 1) == pytest.approx(1.0)
 
 
 def test_what_changes_results_is_not_left_out(long, monkeypatch):

@@ -176,7 +176,7 @@ def test_a_model_that_has_one_set_is_tuned_for_that(built, tmp_path, caplog, nod
     sizes = [int(size) for size in told.removeprefix("rows:").split("x")]
     feed = {"rows": np.random.default_rng(1).standard_normal(sizes).astype(np.float32)}
     assert agrees(tmp_path / "m.onnx", session, feed)
-    assert any(text.endswith(f"; it is tuned for {told} alone") for text in caplog.messages)
+    assert any(text.endswith(f"; the model is tuned for {told} alone") for text in caplog.messages)
 
 
 @pytest.mark.parametrize(("count", "is_any"), [(1, True), (8, False)])

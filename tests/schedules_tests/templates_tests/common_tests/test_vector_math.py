@@ -24,6 +24,8 @@ REFERENCES: dict[str, tuple[Callable[[te.Tensor], tirx.Expr], Callable[[float], 
     "tanh": (te.tanh, math.tanh, 5e-7),
     "sigmoid": (te.sigmoid, lambda x: 1 / (1 + math.exp(-x)), 3e-7),
     "atan": (te.atan, math.atan, 3e-7),
+    "sin": (te.sin, math.sin, 3e-7),
+    "cos": (te.cos, math.cos, 3e-7),
 }
 SPECIAL = np.array([0.0, -0.0, math.inf, -math.inf, math.nan], np.float32)
 
@@ -66,6 +68,8 @@ def test_infinities_and_nan_are_kept(name: str) -> None:
         "tanh": [0, -0.0, 1, -1, math.nan],
         "sigmoid": [0.5, 0.5, 1, 0, math.nan],
         "atan": [0, -0.0, math.pi / 2, -math.pi / 2, math.nan],
+        "sin": [0, 0, math.nan, math.nan, math.nan],
+        "cos": [1, 1, math.nan, math.nan, math.nan],
     }
     np.testing.assert_allclose(evaluate(name, SPECIAL), expected[name], rtol=1e-6)
 
@@ -78,6 +82,15 @@ def test_exp_over_and_underflows_to_infinity_and_zero() -> None:
 def test_no_call_is_left(name: str) -> None:
     assert f"T.{name}(" in program(name, 8).script()
     assert f"T.{name}(" not in vector_math(program(name, 8)).script()
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_angles_of_any_size_are_reduced(name: str) -> None:
+    """Up to the largest number, and near the multiples of a quarter turn, where sine or cosine is almost zero."""
+    quarters = np.arange(1, 40_001) * (math.pi / 2)
+    x = np.concatenate([np.geomspace(1, 3.4e38, 20_001), quarters, [2.0**120, 6381956970095103 * 2.0**45]]).astype(np.float32)
+    exact = np.array([REFERENCES[name][1](float(value)) for value in np.concatenate([x, -x])])
+    np.testing.assert_allclose(evaluate(name, np.concatenate([x, -x])), exact, rtol=3e-7, atol=1e-30)
 
 
 EXPONENTS = (0.0, 0.75, 1.0, -0.5, 2.0, 3.0, -1.0)

@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--largest-batch", type=int, default=8)
     parser.add_argument("--effort", default="instant")
     parser.add_argument("--artifact", type=Path, help="use this one, and tune nothing")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="absolute; 0.05 for models that quantise")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
@@ -74,7 +75,7 @@ def main() -> None:
             print(f"{batch} x {length}: {error}")
             failures["refused"] += 1
             continue
-        same = all(np.allclose(one, other, 1e-2, 1e-3) for one, other in zip(got, expected, strict=True))
+        same = all(np.allclose(one, other, 1e-2, options.tolerance) for one, other in zip(got, expected, strict=True))
         failures["right" if same else "wrong"] += 1
         spent_s = in_turn([*engines.values()], feed, rng)
         group = next(size for size in GROUPS if length <= size)

@@ -76,6 +76,14 @@ class References:
         """
         return self.of(feed).run(dict(feed))[1]
 
+    def exact(self, feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """The model's outputs in 64 bits.
+
+        Raises:
+            AutotuneError, ThirdPartyError: as ``outputs``, and for a model that cannot be computed so.
+        """
+        return self.of(feed).exact(dict(feed))
+
     def _opened(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Reference:
         return Reference(load_model(self._model, dict(shapes)))
 
@@ -200,4 +208,4 @@ def _interface(
         for side in ([artifact.inputs, wide], [artifact.outputs, wide_outputs])
     )
     opened = open_interface(graph, inputs, outputs)
-    return with_independence(opened, [{spec.name: spec.shape for spec in wide}], references.outputs, seed)
+    return with_independence(opened, [{spec.name: spec.shape for spec in wide}], [references.outputs], seed)

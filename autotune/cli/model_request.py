@@ -102,7 +102,7 @@ class ModelRequest:
         """
         same = {item.name: getattr(self, item.name) for item in fields(Options) if hasattr(self, item.name)}
         read = {
-            **opt.target_and_shapes(self.target, self.threads, self.inputs, self.sizes),
+            **opt.target_and_shapes(self.target, self.threads, self.inputs, self.sizes, self.model),
             "budget_s": None if self.budget is None else opt.parse_seconds(self.budget),
             "streams": None if self.streams == AUTO else opt.parse_count(self.streams, "--streams"),
             "accuracy": None if self.accuracy is None else opt.parse_share(self.accuracy, "--accuracy"),

@@ -1,4 +1,4 @@
-"""Noise: the random numbers that a model draws are inputs of its kernels, and a session draws them.
+"""Inputs that a session fills: the random numbers that a model draws, and which positions of a padded call count.
 
 An operator that draws becomes arithmetic on an input of standard normal or uniform numbers
 (``importer/conversion/noise_inputs.py``). The name of the input says what it holds, so it reaches kernels, parts, C
@@ -23,6 +23,10 @@ PREFIX = "tune.noise/"
 NORMAL, UNIFORM = "normal", "uniform"
 """Kinds of noise: mean 0 and deviation 1, and at least 0 and below 1."""
 
+LIVE = "live"
+"""Kind of an input that is one at every position of a call, so that zeros stand where a set of shapes is larger
+(``importer/conversion/live_ranges.py``). It is filled like noise, and draws nothing."""
+
 Array = NDArray[Any]
 Spec = TypeVar("Spec", TensorSpec, OpenSpec, TensorSpec | OpenSpec)
 
@@ -37,6 +41,26 @@ class Noise(NamedTuple):
 def noise_name(kind: str, seed: int | None, stem: str) -> str:
     """Return the name of an input of noise for the value ``stem``."""
     return f"{PREFIX}{kind}/{stem}" if seed is None else f"{PREFIX}{kind}/{seed}/{stem}"
+
+
+def live_name(symbol: str) -> str:
+    """Return the name of the input that says which positions along the open size ``symbol`` count."""
+    return f"{PREFIX}{LIVE}/{symbol}"
+
+
+def is_live(name: str) -> bool:
+    """Return whether the input ``name`` says which positions count."""
+    return name.startswith(live_name(""))
+
+
+def live_symbol(name: str) -> str:
+    """Return the open size of such an input."""
+    return name.removeprefix(live_name(""))
+
+
+def live_sizes(shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the open sizes, by symbol, that have such inputs among ``shapes``."""
+    return {live_symbol(name): int(shape[0]) for name, shape in shapes.items() if is_live(name)}
 
 
 def noise_of(name: str) -> Noise | None:
@@ -54,7 +78,9 @@ def without_noise(specs: Sequence[Spec]) -> list[Spec]:
 
 
 def draw(kind: str, generator: np.random.Generator, shape: Sequence[int], dtype: str) -> Array:
-    """Draw an array of noise of float32 or float64."""
+    """Draw an array of noise of float32 or float64; ones of the kind ``LIVE``."""
+    if kind == LIVE:
+        return np.ones(tuple(shape), np.dtype(dtype))
     drawn = generator.standard_normal if kind == NORMAL else generator.random
     return np.asarray(drawn(tuple(shape), np.dtype(dtype)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ from onnx import NodeProto
 from onnx.checker import ValidationError
 
 from autotune.contributions import operator_advice
-from autotune.frame.noise import noise_of
+from autotune.frame.noise import live_sizes, noise_of
 from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.flat_model import OPSET_NOTE, agree_on_opsets, without_functions
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
+from autotune.importer.conversion.live_ranges import Axes, OpenShapes, followed_axes, mask_ranges
 from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.model_files.sparse_tensors import fill_sparse
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes
+from autotune.importer.onnx_model.live_inputs import open_places
 from autotune.importer.onnx_model.mend import drop_undeclared, mend
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
@@ -33,6 +36,9 @@ MAX_NODES = 200_000
 measured."""
 
 ADVICE = "export the model again"
+
+KEPT_MODELS = 4
+"""Models whose open axes are kept: a model is loaded at many sizes while its artifact is verified."""
 
 
 def load_model(
@@ -66,6 +72,8 @@ def load_model(
     mend(model, name)
     load_tensors(model, path.parent, name, apart, inside)
     shapes = {own: shape for own, shape in (inputs or {}).items() if noise_of(own) is None}
+    live = live_sizes(inputs or {})
+    opened = _opened(model, shapes, live)
     bind_inputs(model, take_apart(model, shapes, name), path)
     _check_operators(model, name, foreign)
     drop_notes(model, OPSET_NOTE)
@@ -76,7 +84,35 @@ def load_model(
     infer_shapes(model, name)
     drop_dead_branches(model)
     set_noise_apart(model)
+    if live:
+        mask_ranges(model, live, _followed(path, path.stat().st_mtime_ns, opened))
     return model
+
+
+def _opened(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], live: Mapping[str, int]) -> OpenShapes:
+    """``shapes`` with the symbols of ``live`` where ``model`` leaves its inputs open by these names."""
+    names = open_places(model)
+    return tuple(
+        (
+            own,
+            tuple(name if (name := names.get((own, axis), "")) in live else int(s) for axis, s in enumerate(shape)),
+        )
+        for own, shape in shapes.items()
+    )
+
+
+@lru_cache(KEPT_MODELS)
+def _followed(path: Path, changed: int, shapes: OpenShapes) -> dict[str, Axes]:
+    """``followed_axes`` of the model at ``path``, a file that was ``changed`` then.
+
+    Raises:
+        ModelError: as ``followed_axes``.
+    """
+
+    def at(opened: OpenShapes, sizes: Mapping[str, int]) -> onnx.ModelProto:
+        return load_model(path, {own: [sizes.get(s, s) for s in shape] for own, shape in opened}, apart=True)
+
+    return followed_axes(at, shapes)
 
 
 def _near(path: Path) -> str:

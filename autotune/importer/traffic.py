@@ -77,7 +77,9 @@ def read_traffic(path: Path) -> list[tuple[Sizes, int]]:
     return calls
 
 
-def sets_of(traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS) -> list[tuple[Sizes, float]]:
+def sets_of(
+    traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS, whole: bool = False
+) -> list[tuple[Sizes, float]]:
     """Return sets that serve ``traffic`` with little padding, and the share of the work that each serves, in sum 1.
 
     A call is served by the least set that is as large along every axis. Where batches and other sizes differ, it may
@@ -87,13 +89,14 @@ def sets_of(traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS) -> list
 
     Args:
         traffic: at least one call.
+        whole: whether no call can be served in several.
     """
     names = sorted(traffic[0][0])
     calls: dict[Call, int] = {}
     for sizes, count in traffic:
         call = tuple(tuple(sizes[name]) for name in names)
         calls[call] = calls.get(call, 0) + count
-    work, counts = _Work.of([*calls]), np.array([*calls.values()], np.float64)
+    work, counts = _Work.of([*calls], whole), np.array([*calls.values()], np.float64)
     costs = {shapes: work.of_calls(shapes) for shapes in sorted({*map(work.shapes_for, calls)})}
     largest = work.shapes_for(_largest(calls))
     chosen, least = [largest], work.of_calls(largest)
@@ -127,6 +130,7 @@ class _Work:
         varying: input and axis of the sizes besides the batch in which calls differ.
         longest: of sequences, where a length is all that these are; else 0.
         row_elements: elements of a row and position of all inputs.
+        whole: whether no call can be served in several.
     """
 
     sizes: NDArray[np.int64]
@@ -135,9 +139,10 @@ class _Work:
     varying: frozenset[tuple[int, int]] = frozenset()
     longest: int = 0
     row_elements: int = 1
+    whole: bool = False
 
     @classmethod
-    def of(cls, calls: Sequence[Call]) -> _Work:
+    def of(cls, calls: Sequence[Call], whole: bool) -> _Work:
         """Find out what different ``calls`` have in common."""
         rows = {_of_batch(call, 1) for call in calls}
         batches = np.array([*map(_batch, calls)])
@@ -151,8 +156,10 @@ class _Work:
             axis == 1 and len(one[number]) <= LENGTH_RANK for number, axis in varying
         )
         longest = max(max(own) for own in lengths) if is_sequence else 0
+        if whole and not longest:
+            return cls(np.array([*map(_sizes, calls)]), batches, 0)
         sizes = np.array([_sizes(_of_batch(call, 1)) for call in calls])
-        return cls(sizes, batches, int(max(batches)), varying, longest, _elements(_resized(one, varying, 1)))
+        return cls(sizes, batches, int(max(batches)), varying, longest, _elements(_resized(one, varying, 1)), whole)
 
     def shapes_for(self, call: Call) -> Call:
         """The set of shapes for calls as long as ``call``."""
@@ -167,7 +174,7 @@ class _Work:
         rows = 1 << math.ceil(math.log2(max(1.0, ENOUGH_POSITIONS / positions)))
         # Rows that no call of these lengths has may cost time: not every kernel leaves them out.
         served = int(self.batches[self._fitting(_of_batch(call, 1))].max())
-        return _of_batch(call, min(served, rows))
+        return _of_batch(call, served if self.whole else min(served, rows))
 
     def of_calls(self, shapes: Call) -> NDArray[np.float64]:
         """(n,) elements that the calls take with a set of shapes; infinite where it cannot serve one."""
@@ -176,7 +183,7 @@ class _Work:
         row = _of_batch(shapes, 1)
         pieces = -(-self.batches // _batch(shapes))
         elements = pieces * float(CALL_POSITIONS * self.row_elements) + self.batches * float(_elements(row))
-        return np.where(self._fitting(row), elements, math.inf)
+        return np.where(self._fitting(row) & ((pieces == 1) | (not self.whole)), elements, math.inf)
 
     def _fitting(self, shapes: Call) -> NDArray[np.bool_]:
         """(n,) whether ``shapes`` are as large as a call along every axis."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from autotune.artifact.composite import MODEL, Composite, Part
 from autotune.backends.executor import Executor, Span, StreamCall, Streams
+from autotune.frame.noise import is_live, noise_of
 from autotune.runtime.artifact_executor import Array, Arrays, LazyExecutor
 from autotune.runtime.inputs import shape_text
 from autotune.runtime.one_shape_executor import OneShapeExecutor
@@ -97,7 +98,8 @@ class MultiShapeExecutor(LazyExecutor):
             return self._executor(part).run(arrays)
         sizes, way = self._led(shapes)
         if way is None:
-            return self._elsewhere(shapes).run(arrays)
+            given = [array for spec, array in zip(self.inputs, arrays, strict=True) if not is_live(spec.name)]
+            return self._elsewhere(shapes).run(given)
         return self._in_pieces(arrays, sizes, way) if way.part is None else self._padded(way.part, arrays, sizes)
 
     def check(self, arrays: Arrays) -> None:
@@ -260,7 +262,11 @@ class MultiShapeExecutor(LazyExecutor):
         """Return a message that names the shapes that are there and the one to add."""
         there = "; ".join(_text(part.shapes) for part in self._parts)
         wanted = self._by_name(shapes)
-        flags = " ".join(f"--input {shlex.quote(f'{name}:{shape_text(shape)}')}" for name, shape in wanted.items())
+        flags = " ".join(
+            f"--input {shlex.quote(f'{name}:{shape_text(shape)}')}"
+            for name, shape in wanted.items()
+            if noise_of(name) is None
+        )
         return (
             f"no set of shapes for {_text(wanted)}; there are: {there}; "
             f"add {flags} to the other --input of 'tune run' and run it again"
@@ -352,4 +358,4 @@ def _shapes(arrays: Arrays) -> Shapes:
 
 
 def _text(shapes: Mapping[str, Sequence[int]]) -> str:
-    return ", ".join(f"{name} {shape_text(shape)}" for name, shape in shapes.items())
+    return ", ".join(f"{name} {shape_text(shape)}" for name, shape in shapes.items() if noise_of(name) is None)

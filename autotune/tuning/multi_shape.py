@@ -21,10 +21,12 @@ from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
 from autotune.builder.open_batch import References
-from autotune.frame.noise import noise_of
+from autotune.frame.noise import is_live, noise_of
 from autotune.graph.steps import LiveRows
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
+from autotune.importer.model_files.inline_weights import model_without_weights
+from autotune.importer.onnx_model.live_inputs import sets_with_live
 from autotune.importer.onnx_model.open_axes import open_interface, wider_shapes
 from autotune.interface import Interface, TensorSpec
 from autotune.options import AUTO, BF16
@@ -54,6 +56,8 @@ class ShapeSets:
     def __init__(self, job: PartJob) -> None:
         self._model, self._options, self._out, self._target = job.model, job.options, job.out, job.target
         self._sets = job.options.shapes or (job.options.inputs,)
+        if len(self._sets) > 1 and job.options.generate is None:
+            self._sets = sets_with_live(model_without_weights(job.model), self._sets)
         self._counts = job.thread_counts
         self._kinds = [(threads, shapes) for shapes in self._sets for threads in self._counts]
         self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
@@ -120,7 +124,8 @@ class ShapeSets:
 
     def _serves_others(self, artifacts: Sequence[Artifact]) -> bool:
         """Return whether ONNX Runtime is to run other sizes. It would draw its own noise, not by the session's seed."""
-        noisy = any(noise_of(spec.name) is not None for artifact in artifacts for spec in artifact.inputs)
+        names = {spec.name for artifact in artifacts for spec in artifact.inputs}
+        noisy = any(noise_of(name) is not None and not is_live(name) for name in names)
         if noisy or not self._options.leaves_out or importlib.util.find_spec("onnxruntime") is None:
             return False
         fits = self._model.stat().st_size + external_bytes(self._model) <= MOST_BYTES
@@ -155,7 +160,9 @@ class ShapeSets:
                 opened = open_interface(model, [*inputs, more], [*outputs, results])
                 if opened.knows_outputs():
                     interface, sets = opened, [*sets, wider]
-        return with_independence(interface, sets, self._references.outputs, self._options.seed)
+        quantises = any(is_live(spec.name) for spec in interface.inputs)
+        engines = (self._references.outputs, *([self._references.exact] if quantises else []))
+        return with_independence(interface, sets, engines, self._options.seed)
 
     def _live(
         self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface

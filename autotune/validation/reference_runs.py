@@ -347,8 +347,19 @@ class Reference:
                 samples = [_run(model, feed) for model in _rounded(self._model, chosen)]
         return Allowance(theirs, samples, short=chosen.short)
 
-    def _widened(self, feed: Arrays) -> list[list[NDArray[Any]]]:
+    def exact(self, feed: Arrays) -> list[NDArray[Any]]:
+        """Outputs in 64 bits.
+
+        Raises:
+            NotWidenedError: if there are none.
+        """
+        return self._widened(feed, shaken=False)[0]
+
+    def _widened(self, feed: Arrays, shaken: bool = True) -> list[list[NDArray[Any]]]:
         """The outputs in 64 bits: exact, with noise where the model quantises, rounded where it has 16-bit floats.
+
+        Args:
+            shaken: whether any but the exact ones are wanted.
 
         Raises:
             NotWidenedError: if there are none.
@@ -360,11 +371,11 @@ class Reference:
         if (count := multiplications(self._model)) > WIDENED_MULTIPLICATIONS:
             raise NotWidenedError(f"it has {count:.2g} multiplications, above {WIDENED_MULTIPLICATIONS:.2g}")
         outputs = []
-        for rounded in (False, True) if is_short(self._model) else (False,):
+        for rounded in (False, True) if shaken and is_short(self._model) else (False,):
             model, noisy = widen(self._model, rounded)
             double = {value.name for value in model.graph.input if value.type.tensor_type.elem_type == DOUBLE}
             wide = {name: array.astype(np.float64) if name in double else array for name, array in feed.items()}
-            noises = ([0.0] * (not rounded) + [1.0] * NOISES) if noisy else []
+            noises = ([0.0] * (not rounded) + [1.0] * (NOISES if shaken else 0)) if noisy else []
             feeds = [{**wide, NOISE: np.array(noise)} for noise in noises] or [wide]
             try:
                 with third_party():

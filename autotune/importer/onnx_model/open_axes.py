@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import onnx
 
-from autotune.frame.noise import noise_of, without_noise
+from autotune.frame.noise import is_live, live_name, live_symbol, noise_of, without_noise
 from autotune.importer.onnx_model.shapes import dim_name, is_known, true_inputs
 from autotune.interface import Interface, OpenSpec
 
@@ -64,7 +64,7 @@ def wider_shapes(
         inputs: as for ``open_interface``.
     """
     names, values = _dim_names(model), true_inputs(model.graph)
-    if {name for name, _, _ in inputs[-1]} - {value.name for value in values}:
+    if {name for name, _, _ in inputs[-1] if not is_live(name)} - {value.name for value in values}:
         return None
     factors: dict[str, int] = {}
     wider = {name: list(shape) for name, shape, _ in inputs[-1]}
@@ -74,6 +74,9 @@ def wider_shapes(
             if not is_known(dim) and len(sizes) == 1:
                 symbol = names.get((value.name, axis), f"{value.name}_{axis}")
                 wider[value.name][axis] *= factors.setdefault(symbol, 2 + len(factors))
+    for symbol, factor in factors.items():
+        if live_name(symbol) in wider:
+            wider[live_name(symbol)][0] *= factor
     return {name: tuple(shape) for name, shape in wider.items()} if factors else None
 
 
@@ -87,7 +90,9 @@ def _named_noise(
     for index, spec in enumerate(opened):
         shape = list(spec.shape)
         for axis, size in enumerate(shape):
-            if isinstance(size, str) and noise_of(spec.name) is not None:
+            if isinstance(size, str) and is_live(spec.name):
+                shape[axis] = live_symbol(spec.name)
+            elif isinstance(size, str) and noise_of(spec.name) is not None:
                 every = [specs[index][1][axis] for specs in inputs]
                 shape[axis] = next((name for name in sizes[0] if [symbols[name] for symbols in sizes] == every), size)
         named.append(replace(spec, shape=tuple(shape)))

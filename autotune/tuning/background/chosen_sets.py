@@ -106,7 +106,7 @@ class SizeChooser:
             ]
             interface = open_interface(graph, described, results)
             sets = [{name: array.shape for name, array in feed.items()} for feed in feeds]
-            return with_independence(interface, sets, self._outputs, 0)
+            return with_independence(interface, sets, [self._outputs], 0)
         return nothing
 
     def _feed(self, shapes: Iterable[tuple[int, ...]]) -> dict[str, NDArray[Any]]:

@@ -56,6 +56,14 @@ def test_short_sequences_have_sets_of_several_rows():
     )
 
 
+@given(CALLS, st.integers(1, 12))
+def test_a_call_that_cannot_be_cut_fits_into_a_set_with_its_batch(calls, most):
+    sets = sets_of(traffic_of(calls), most, whole=True)
+    assert math.isclose(sum(share for _, share in sets), 1.0)
+    for call, _ in traffic_of(calls):
+        assert any(fits(call, shapes) and call["ids"][0] <= shapes["ids"][0] for shapes, _ in sets)
+
+
 @pytest.mark.parametrize(
     ("lengths", "expected"),
     [

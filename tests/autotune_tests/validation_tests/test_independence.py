@@ -24,7 +24,7 @@ def interface(ask, *, width=6):
         outputs_of_size = ask({"x": np.zeros((size, width), np.float32)})
         outputs.append([(f"y{number}", array.shape, "float32") for number, array in enumerate(outputs_of_size)])
     opened = open_interface(model, inputs, outputs)
-    return with_independence(opened, [{"x": (2, width)}, {"x": (8, width)}], ask, 0)
+    return with_independence(opened, [{"x": (2, width)}, {"x": (8, width)}], [ask], 0)
 
 
 def rows(feed):
@@ -133,7 +133,7 @@ def test_a_mask_may_be_padded_by_zeros(ask, padded):
         outputs.append([(f"y{number}", array.shape, "float32") for number, array in enumerate(outputs_of_size)])
     opened = open_interface(model, inputs, outputs)
     sets = [{"x": (3, size), "mask": (3, size)} for size in (4, 16)]
-    assert with_independence(opened, sets, ask, 0).padded == ({"length"} if padded else set())
+    assert with_independence(opened, sets, [ask], 0).padded == ({"length"} if padded else set())
 
 
 def test_outputs_follow_their_symbol():

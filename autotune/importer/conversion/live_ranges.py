@@ -1,0 +1,132 @@
+"""Ranges of dynamic quantisation over the positions of a call only, where a set of shapes is larger than the call.
+
+``DynamicQuantizeLinear`` takes its scale from all numbers of a tensor, so what stands behind the end of a padded call
+would change every result. The range includes zero in any case: with zeros in place of those numbers it is the call's
+own. Which positions count is an input of booleans for each open size (``frame/noise.py``), which a session fills with
+ones and pads with zeros as it does every other input. Rows that do not count are still quantised, so that kernels may
+leave them out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from onnx import ModelProto, TensorProto, helper
+
+from autotune.frame.noise import live_name
+from autotune.importer.conversion.flat_model import flatten
+from autotune.importer.onnx_model.graph_edits import constants_to_initialisers
+from autotune.importer.onnx_model.graph_walk import name_nodes
+from autotune.importer.onnx_model.live_inputs import QUANTISER
+from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes
+from autotune.importer.rewriting.emit import Emit, Node
+from autotune.importer.rewriting.registry import replace_all
+
+Axes = tuple[tuple[str, ...], ...]
+"""Of each axis of a tensor the open sizes whose product it is; none for a size that never changes."""
+
+OpenShapes = tuple[tuple[str, tuple[int | str, ...]], ...]
+"""Names and shapes of inputs, in which an open size is a symbol."""
+
+PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
+"""Sizes at which a model is looked at: a product of some of them shows which."""
+
+
+def mask_ranges(model: ModelProto, live: Mapping[str, int], axes: Mapping[str, Axes]) -> None:
+    """Take scales from the positions of a call alone, in place.
+
+    Args:
+        model: its shapes are inferred.
+        live: the open sizes of the set of shapes.
+        axes: of values that are quantised, as ``followed_axes`` finds them; others stay as they are.
+
+    Raises:
+        ModelError: as ``infer_shapes``.
+    """
+    graph = model.graph
+    graph.input.extend(
+        helper.make_tensor_value_info(live_name(symbol), TensorProto.BOOL, [size]) for symbol, size in live.items()
+    )
+    constants_to_initialisers(graph)
+
+    def masked(node: Node, e: Emit) -> list[str] | None:
+        own = axes.get(node.input(0), ())
+        return _masked(node, e, own, live) if any(own) else None
+
+    replace_all(
+        model,
+        Scope(model),
+        lambda proto: masked if proto.op_type == QUANTISER and proto.domain in STANDARD_DOMAINS else None,
+    )
+    name_nodes(graph.node)
+    infer_shapes(model, graph.name or "model")
+
+
+def _masked(node: Node, e: Emit, axes: Axes, live: Mapping[str, int]) -> list[str]:
+    """Quantise all of x by the scale of what counts: of the least and largest numbers of its rows, where x has rows."""
+    x, last = node.input(0), len(axes) - 1
+    ends = [x] if axes[last] else [e.reduce(kind, x, [last]) for kind in ("ReduceMin", "ReduceMax")]
+    mask, zero = _mask(e, axes, live), e.like(0)
+    counted = [e.op("Where", mask, end, zero) for end in ends]
+    both = counted[0] if len(counted) == 1 else e.concat(counted, last)
+    _, scale, zero_point = e.ops(QUANTISER, both, outputs=3)
+    return [e.op("QuantizeLinear", x, scale, zero_point), scale, zero_point]
+
+
+def _mask(e: Emit, axes: Axes, live: Mapping[str, int]) -> str:
+    """Whether each position counts: one axis for each symbol, and then those of the tensor."""
+    symbols = [symbol for own in axes for symbol in own]
+    parts = [
+        e.reshape(live_name(symbol), *(live[symbol] if i == at else 1 for i in range(len(symbols))))
+        for at, symbol in enumerate(symbols)
+    ]
+    mask = parts[0]
+    for part in parts[1:]:
+        mask = e.op("And", mask, part)
+    return e.reshape(mask, *(math.prod(live[symbol] for symbol in own) for own in axes))
+
+
+def followed_axes(load: Callable[[OpenShapes, Mapping[str, int]], ModelProto], shapes: OpenShapes) -> dict[str, Axes]:
+    """Return by the name of every value that is quantised which open sizes its axes follow.
+
+    Values of which an axis follows them in another way are left out.
+
+    Args:
+        load: loads the model at sizes by symbol.
+        shapes: of its inputs.
+
+    Raises:
+        ModelError: if the model cannot be loaded at such sizes.
+    """
+    symbols = list(dict.fromkeys(size for _, shape in shapes for size in shape if isinstance(size, str)))
+    looks, found = [], []
+    for first in (0, len(symbols)):
+        primes = dict(zip(symbols, PRIMES[first:], strict=False))
+        model = load(shapes, primes)
+        looks.append(primes)
+        found.append(Scope(flatten(model)).shapes)
+    wanted = [node.input[0] for node in model.graph.node if node.op_type == QUANTISER]
+    axes = {}
+    for name in wanted:
+        if all(name in known for known in found):
+            own = tuple(_factors(sizes, looks, symbols) for sizes in zip(*(known[name] for known in found), strict=True))
+            if None not in own:
+                axes[name] = tuple(factors for factors in own if factors is not None)
+    return axes
+
+
+def _factors(
+    sizes: Sequence[int], looks: Sequence[Mapping[str, int]], symbols: Sequence[str]
+) -> tuple[str, ...] | None:
+    """Return the symbols whose product a size is; none of one that stays the same, None if it is something else."""
+    if len(set(sizes)) == 1:
+        return ()
+    factors = tuple(
+        symbol
+        for symbol in symbols
+        if all(size % look[symbol] == 0 for size, look in zip(sizes, looks, strict=True))
+    )
+    products = [math.prod(look[symbol] for symbol in factors) for look in looks]
+    return factors if list(sizes) == products else None

@@ -465,10 +465,7 @@ def split_names(text: str) -> list[str]:
 def target_and_shapes(
     target: str, threads: int | None, inputs: list[str] | None, sizes: Path | None, model: Path
 ) -> dict[str, Any]:
-    """The fields of ``Options`` that ``--target``, ``--threads``, ``--input`` and ``--sizes`` are about.
-
-    Args:
-        model: the sizes of this file; it need not be there.
+    """The fields of ``Options`` that ``--target``, ``--threads``, ``--input`` and ``--sizes`` of ``model`` are about.
 
     Raises:
         UsageError: if one of them cannot be read, or both of the last are given.
@@ -485,12 +482,9 @@ def target_and_shapes(
 
         sets = shape_sets(inputs)
     elif sizes:
-        from autotune.importer.model_files.inline_weights import model_without_weights  # loads onnx
-        from autotune.importer.onnx_model.live_inputs import quantises_whole_tensors  # loads onnx
-        from autotune.importer.traffic import read_traffic, sets_of  # loads onnx
+        from autotune.importer.traffic import sets_for  # loads onnx
 
-        whole = quantises_whole_tensors(model_without_weights(model))
-        sets, shares = zip(*sets_of(read_traffic(sizes), whole=whole), strict=True)
+        sets, shares = zip(*sets_for(model, sizes), strict=True)
     return {
         "target": fields.get("target"),
         "isa": fields.get("isa"),

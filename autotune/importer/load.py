@@ -23,8 +23,8 @@ from autotune.importer.model_files.inline_weights import parts_without_weights
 from autotune.importer.model_files.sparse_tensors import fill_sparse
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes
-from autotune.importer.onnx_model.live_inputs import open_places
 from autotune.importer.onnx_model.mend import drop_undeclared, mend
+from autotune.importer.onnx_model.open_axes import open_places
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import fill_external, load_tensors, place_of
@@ -85,7 +85,7 @@ def load_model(
     drop_dead_branches(model)
     set_noise_apart(model)
     if live:
-        mask_ranges(model, live, _followed(path, path.stat().st_mtime_ns, opened))
+        mask_ranges(model, live, _followed(path, opened, path.stat().st_mtime_ns))
     return model
 
 
@@ -102,15 +102,16 @@ def _opened(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], live: M
 
 
 @lru_cache(KEPT_MODELS)
-def _followed(path: Path, changed: int, shapes: OpenShapes) -> dict[str, Axes]:
-    """``followed_axes`` of the model at ``path``, a file that was ``changed`` then.
+def _followed(path: Path, shapes: OpenShapes, changed_ns: int) -> dict[str, Axes]:  # noqa: ARG001  # for the cache
+    """``followed_axes`` of the model at ``path``, a file that was changed then.
 
     Raises:
         ModelError: as ``followed_axes``.
     """
 
     def at(opened: OpenShapes, sizes: Mapping[str, int]) -> onnx.ModelProto:
-        return load_model(path, {own: [sizes.get(s, s) for s in shape] for own, shape in opened}, apart=True)
+        bound = {own: [sizes[s] if isinstance(s, str) else s for s in shape] for own, shape in opened}
+        return load_model(path, bound, apart=True)
 
     return followed_axes(at, shapes)
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.importer.model_files.inline_weights import model_without_weights
+from autotune.importer.onnx_model.open_axes import quantises_whole_tensors
 from autotune.importer.onnx_model.shape_sets import MOST_SETS, Shape
 from schedules.vocabulary.bounded import parsed_json
 from schedules.vocabulary.errors import UsageError
@@ -75,6 +77,15 @@ def read_traffic(path: Path) -> list[tuple[Sizes, int]]:
             f"--sizes {path}: calls must name the same inputs, with as many axes; there are {len(ranks)} kinds"
         )
     return calls
+
+
+def sets_for(model: Path, sizes: Path) -> list[tuple[Sizes, float]]:
+    """``sets_of`` the calls of ``model`` in the file ``sizes``.
+
+    Raises:
+        UsageError: as ``read_traffic``.
+    """
+    return sets_of(read_traffic(sizes), whole=quantises_whole_tensors(model_without_weights(model)))
 
 
 def sets_of(

@@ -1,10 +1,10 @@
 """Ranges of dynamic quantisation over the positions of a call only, where a set of shapes is larger than the call.
 
 ``DynamicQuantizeLinear`` takes its scale from all numbers of a tensor, so what stands behind the end of a padded call
-would change every result. The range includes zero in any case: with zeros in place of those numbers it is the call's
-own. Which positions count is an input of booleans for each open size (``frame/noise.py``), which a session fills with
-ones and pads with zeros as it does every other input. Rows that do not count are still quantised, so that kernels may
-leave them out.
+would change every result. With the numbers of the first position in their place, the range is the call's own, and NaN
+stays NaN. Which positions count is an input of booleans for each open size (``frame/noise.py``), which a session fills
+with ones and pads with zeros as it does every other input. Rows that do not count are still quantised, so that kernels
+may leave them out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotune.frame.noise import live_name
 from autotune.importer.conversion.flat_model import flatten
 from autotune.importer.onnx_model.graph_edits import constants_to_initialisers
 from autotune.importer.onnx_model.graph_walk import name_nodes
-from autotune.importer.onnx_model.live_inputs import QUANTISER
+from autotune.importer.onnx_model.open_axes import QUANTISER
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes
 from autotune.importer.rewriting.emit import Emit, Node
@@ -68,11 +68,18 @@ def _masked(node: Node, e: Emit, axes: Axes, live: Mapping[str, int]) -> list[st
     """Quantise all of x by the scale of what counts: of the least and largest numbers of its rows, where x has rows."""
     x, last = node.input(0), len(axes) - 1
     ends = [x] if axes[last] else [e.reduce(kind, x, [last]) for kind in ("ReduceMin", "ReduceMax")]
-    mask, zero = _mask(e, axes, live), e.like(0)
-    counted = [e.op("Where", mask, end, zero) for end in ends]
+    mask = _mask(e, axes, live)
+    counted = [e.op("Where", mask, end, _first(e, end, axes)) for end in ends]
     both = counted[0] if len(counted) == 1 else e.concat(counted, last)
     _, scale, zero_point = e.ops(QUANTISER, both, outputs=3)
     return [e.op("QuantizeLinear", x, scale, zero_point), scale, zero_point]
+
+
+def _first(e: Emit, x: str, axes: Axes) -> str:
+    """The part of x at the first position of every open size, which always counts."""
+    for axis, own in enumerate(axes):
+        x = e.slice(x, axis, 0, 1) if own else x
+    return x
 
 
 def _mask(e: Emit, axes: Axes, live: Mapping[str, int]) -> str:
@@ -111,7 +118,9 @@ def followed_axes(load: Callable[[OpenShapes, Mapping[str, int]], ModelProto], s
     axes = {}
     for name in wanted:
         if all(name in known for known in found):
-            own = tuple(_factors(sizes, looks, symbols) for sizes in zip(*(known[name] for known in found), strict=True))
+            own = tuple(
+                _factors(sizes, looks, symbols) for sizes in zip(*(known[name] for known in found), strict=True)
+            )
             if None not in own:
                 axes[name] = tuple(factors for factors in own if factors is not None)
     return axes
@@ -124,9 +133,7 @@ def _factors(
     if len(set(sizes)) == 1:
         return ()
     factors = tuple(
-        symbol
-        for symbol in symbols
-        if all(size % look[symbol] == 0 for size, look in zip(sizes, looks, strict=True))
+        symbol for symbol in symbols if all(size % look[symbol] == 0 for size, look in zip(sizes, looks, strict=True))
     )
     products = [math.prod(look[symbol] for symbol in factors) for look in looks]
     return factors if list(sizes) == products else None

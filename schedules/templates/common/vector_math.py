@@ -45,13 +45,27 @@ ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1
 TURNS = tuple(
     map(
         float.fromhex,
-        ("0x1.45f306dp-3", "0x1.9391054p-32", "0x1.4fe13abp-61", "0x1.d1f534dp-90", "0x1.b81b6c5p-119", "0x1.5993c43p-150"),
+        (
+            "0x1.45f306dp-3",
+            "0x1.9391054p-32",
+            "0x1.4fe13abp-61",
+            "0x1.d1f534dp-90",
+            "0x1.b81b6c5p-119",
+            "0x1.5993c43p-150",
+        ),
     ),
 )
 """1 / 2π, in pieces of 29 bits: the float64 product of a float32 number and a piece is exact."""
 
-SINE = (-14.381409853613816, 42.00780048726992, -76.70417046695938, 81.60522369619244, -41.34170209699664, 6.283185307046926)
-"""sin 2πt / t within a quarter of a turn t, as a polynomial of t²: fitted at Chebyshev's points, relative error 2e-11."""
+SINE = (
+    -14.381409853613816,
+    42.00780048726992,
+    -76.70417046695938,
+    81.60522369619244,
+    -41.34170209699664,
+    6.283185307046926,
+)
+"""sin 2πt / t within a quarter of a turn, as a polynomial of t²: fitted at Chebyshev's points, relative error 2e-11."""
 
 KEPT = "tune.kept"
 """An operator that returns its operand. TVM's simplifier does not look behind it, as it is not a pure function."""
@@ -216,7 +230,7 @@ def atan(x: tirx.Expr) -> tirx.Expr:
 
 
 def sin(x: tirx.Expr) -> tirx.Expr:
-    """Sine of x's turns, after Payne and Hanek: what is whole in x · piece is left out of every product with ``TURNS``."""
+    """Sine of x's turns, after Payne and Hanek: whole turns are left out of every product of x with a piece."""
     return _bind("t", _turns(x), _sine)
 
 

@@ -4,7 +4,14 @@ from fractions import Fraction
 
 from onnx import helper
 
-from autotune.importer.onnx_model.open_axes import open_interface, wider_shapes
+from autotune.frame.noise import live_name, live_sizes
+from autotune.importer.onnx_model.open_axes import (
+    open_interface,
+    open_places,
+    quantises_whole_tensors,
+    sets_with_live,
+    wider_shapes,
+)
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
@@ -63,3 +70,37 @@ def test_there_is_no_wider_set_of_what_all_sets_vary_or_the_model_lacks():
     assert wider_shapes(model, [[("x", (1, 6), "float32"), noise]]) is None
     fixed = model_of([helper.make_node("Relu", ["x"], ["y"])], [value("x", (1, 6))], ["y"])
     assert wider_shapes(fixed, [[("x", (1, 6), "float32")]]) is None
+
+
+def one_node(kind, outputs):
+    return model_of([helper.make_node(kind, ["x"], outputs)], [value("x", ("batch", None, 4))], outputs[:1])
+
+
+QUANTISED = one_node("DynamicQuantizeLinear", ["q", "s", "z"])
+SETS = ({"x": (2, 3, 4)}, {"x": (1, 8, 4)})
+
+
+def test_every_open_size_of_a_scale_of_all_numbers_has_an_input():
+    first, second = sets_with_live(QUANTISED, SETS)
+    assert live_sizes(first) == {"batch": 2, "x_1": 3}
+    assert live_sizes(second) == {"batch": 1, "x_1": 8}
+    assert open_places(QUANTISED) == {("x", 0): "batch", ("x", 1): "x_1"}
+
+
+def test_other_models_and_incomplete_sets_have_no_such_inputs():
+    assert not quantises_whole_tensors(None)
+    for model in (one_node("Relu", ["y"]), None):
+        assert sets_with_live(model, SETS) == SETS
+    assert sets_with_live(QUANTISED, ({},)) == ({},)
+
+
+def test_such_inputs_follow_their_size():
+    sets = sets_with_live(QUANTISED, ({"x": (2, 8, 4)}, {"x": (4, 8, 4)}))
+    inputs = [[(name, shape, "float32") for name, shape in shapes.items()] for shapes in sets]
+    opened = open_interface(QUANTISED, inputs, [[("q", own["x"], "uint8")] for own in sets])
+    assert {spec.name: spec.shape for spec in opened.inputs}[live_name("batch")] == ("batch",)
+    assert {spec.name: spec.shape for spec in opened.inputs}[live_name("x_1")] == (8,)
+    wider = wider_shapes(QUANTISED, inputs)
+    assert wider is not None
+    assert wider["x"] == (4, 16, 4)
+    assert live_sizes(wider) == {"batch": 4, "x_1": 16}

@@ -1,0 +1,101 @@
+"""Scales of padded calls: whatever stands behind the end, the numbers before it are quantised as alone."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.frame.noise import live_name
+from autotune.importer.load import load_model
+
+WIDTH = 6
+
+
+def quantised(before=(), between=(), read="x", opset=17, shape=("batch", "length", WIDTH)):
+    """A model that quantises ``read`` and multiplies it back."""
+    nodes = [
+        *before,
+        helper.make_node("DynamicQuantizeLinear", [read], ["q", "s", "z"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        *between,
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.array([-1, WIDTH]), "rows"),
+        numpy_helper.from_array(np.array([WIDTH]), "tables"),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "quantised", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+FLAT = [helper.make_node("Reshape", ["x", "rows"], ["all"])]
+TURNED = [helper.make_node("Transpose", ["x"], ["turned"], perm=[2, 0, 1])]
+MODELS = {
+    "rows": (quantised(), lambda y, b, n: y[:b, :n]),
+    "rows of opset 18": (quantised(opset=18), lambda y, b, n: y[:b, :n]),
+    "all positions": (
+        quantised(FLAT, read="all"),
+        lambda y, b, n: y.reshape(4, 5, WIDTH)[:b, :n].reshape(-1, WIDTH),
+    ),
+    "lengths last": (quantised(TURNED, read="turned"), lambda y, b, n: y[:, :b, :n]),
+}
+
+
+def loaded(model, path, batch, length):
+    path.write_bytes(model.SerializeToString())
+    sizes = {live_name("batch"): (batch,), live_name("length"): (length,)}
+    return load_model(path, {"x": (batch, length, WIDTH), **sizes})
+
+
+def run(model, feed):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, feed)[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("behind", [0.0, 1e6, np.nan])
+def test_what_stands_behind_the_end_changes_no_scale(name, behind, tmp_path):
+    model, first = MODELS[name]
+    masked = loaded(model, tmp_path / "m.onnx", 4, 5)
+    rng = np.random.default_rng(0)
+    for batch, length in ((4, 5), (3, 5), (4, 2), (1, 1)):
+        x = np.full((4, 5, WIDTH), behind, np.float32)
+        x[:batch, :length] = rng.standard_normal((batch, length, WIDTH))
+        live = {live_name("batch"): np.arange(4) < batch, live_name("length"): np.arange(5) < length}
+        alone = run(model, {"x": np.ascontiguousarray(x[:batch, :length])})
+        np.testing.assert_array_equal(first(run(masked, {"x": x, **live}), batch, length), alone)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_no_numbers_come_of_none(number, tmp_path):
+    masked = loaded(MODELS["rows"][0], tmp_path / "m.onnx", 2, 3)
+    x = np.zeros((2, 3, WIDTH), np.float32)
+    x[:1] = number
+    live = {live_name("batch"): np.array([True, False]), live_name("length"): np.ones(3, bool)}
+    assert not np.isfinite(run(masked, {"x": x, **live})[:1]).any()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        quantised(
+            [helper.make_node("Concat", ["x", "x"], ["twice"], axis=1)],
+            read="twice",
+        ),  # a size that is twice an open one
+        quantised(
+            [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("Cast", ["at"], ["n"], to=1)], read="n"
+        ),
+    ],
+)
+def test_other_sizes_stay_as_they_are(model, tmp_path):
+    masked = loaded(model, tmp_path / "m.onnx", 2, 3)
+    assert "QuantizeLinear" not in {node.op_type for node in masked.graph.node}
+
+
+def test_a_model_that_is_loaded_for_one_size_has_no_such_inputs(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(quantised().SerializeToString())
+    model = load_model(path, {"x": (2, 3, WIDTH)})
+    assert [value.name for value in model.graph.input] == ["x"]

@@ -30,6 +30,7 @@ from autotune.artifact.composite import Composite, read_composite
 from autotune.artifact.directory import Artifact, read_artifact
 from autotune.artifact.known_models import remembered_model
 from autotune.artifact.manifest import BENCH, SEGMENTS, attach, kind_of, sha256
+from autotune.frame.noise import is_live
 from autotune.importer.load import load_model
 from autotune.interface import TensorSpec
 from autotune.runtime.model_timing import interval
@@ -185,14 +186,18 @@ def read_timed(path: Path) -> Artifact | Composite:
 
 
 def inputs_of(artifact: Artifact | Composite) -> tuple[TensorSpec, ...]:
-    """The inputs of one request: the model's, and of several sets of shapes, the smallest one's."""
+    """The inputs of one request: the model's, and of several sets of shapes, the smallest one's.
+
+    Without those that say which positions of a padded call count: other engines run the model as it is.
+    """
     if isinstance(artifact, Artifact):
-        return tuple(artifact.inputs)
+        return tuple(spec for spec in artifact.inputs if not is_live(spec.name))
     if artifact.kind == SEGMENTS:
         specs = artifact.interface.inputs
         return tuple(TensorSpec(spec.name, tuple(map(int, spec.shape)), spec.dtype) for spec in specs)
     part = min(artifact.tuned, key=lambda tuned: sum(map(math.prod, tuned.shapes.values())))
-    return tuple(TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in part.inputs)
+    given = [spec for spec in part.inputs if not is_live(spec.name)]
+    return tuple(TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in given)
 
 
 def thread_counts(artifact: Artifact | Composite) -> list[int]:

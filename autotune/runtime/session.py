@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.artifact.manifest import read_manifest
 from autotune.backends.executor import Span
+from autotune.frame.noise import noise_of
 from autotune.graph.lanes import Lane
 from autotune.host.forks import renew_in_children
 from autotune.runtime.adaptive.adapt import Adapt
@@ -240,8 +241,9 @@ class InferenceSession(OnnxRuntimeLike):
             from the opening of the session or its last ``reload`` on.
         """
         check, inputs = self._serving.check, self._serving.first.inputs
+        given = [number for number, spec in enumerate(inputs) if noise_of(spec.name) is None]
         return [
-            {"shapes": {spec.name: list(shape) for spec, shape in zip(inputs, shapes, strict=True)}, "count": count}
+            {"shapes": {inputs[number].name: list(shapes[number]) for number in given}, "count": count}
             for shapes, count in sorted(check.seen.copy().items(), key=lambda item: -item[1])
         ]
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.artifact.manifest import read_manifest
+from autotune.frame.noise import is_live
 from autotune.graph.lanes import Lane
 from autotune.host.dtypes import is_short_float
 from autotune.host.machine import read_host
@@ -65,6 +66,19 @@ class _Tuned:
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
         self._serves: dict[Shapes, bool] = {}
+        names = [spec.name for spec in serving.first.inputs]
+        self._given = [name for name in names if not is_live(name)]
+        self._is_complete = len(self._given) == len(names)
+
+    def completed(self, arrays: list[Array]) -> list[Array]:
+        """Return ``arrays`` with the inputs that say which positions count, as kernels take them.
+
+        Raises:
+            UsageError, ValueError: if they are not the model's.
+        """
+        if self._is_complete:
+            return arrays
+        return self.serving.check.arrays(dict(zip(self._given, arrays, strict=True)))
 
     def serves(self, shapes: Shapes, arrays: list[Array]) -> bool:
         known = self._serves.get(shapes)
@@ -77,6 +91,7 @@ class _Tuned:
     def _is_served(self, arrays: list[Array]) -> bool:
         first = self.serving.first
         try:
+            arrays = self.completed(arrays)
             feed = {spec.name: array for spec, array in zip(first.inputs, arrays, strict=True)}
             self.serving.check.arrays(feed)
             first.check(arrays)
@@ -219,7 +234,7 @@ class AdaptiveServing:
         self, tuned: _Tuned, arrays: list[Array], route: Route, elements: int, timeout_s: float | None = None
     ) -> list[Array]:
         began = time.perf_counter()
-        outputs = tuned.serving.run(arrays, timeout_s)
+        outputs = tuned.serving.run(tuned.completed(arrays), timeout_s)
         self._note(route, KERNELS, time.perf_counter() - began, elements)
         return outputs
 

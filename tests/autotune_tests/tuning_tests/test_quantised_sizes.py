@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.options import Options
+from autotune.runtime.adaptive.adaptive_serving import _Tuned
 from autotune.tuning import tune as tuning
 from autotune.validation.bench import inputs_of
 from tests.autotune_tests.fakes import fake_device
@@ -99,3 +100,23 @@ def test_a_part_is_called_and_timed_without_what_counts(served):
     feed = numbers(4, 16, WIDTH)
     expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
     np.testing.assert_allclose(autotune.InferenceSession(part).run(None, feed)[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+def test_recorded_sizes_are_those_of_callers(served):
+    path, _ = served
+    session = autotune.InferenceSession(path.with_suffix(".tuned"))
+    session.run(None, numbers(3, 9, WIDTH))
+    assert session.sizes() == [{"shapes": {"x": [3, 9, WIDTH]}, "count": 1}]
+
+
+def test_a_session_that_adapts_runs_such_kernels(served):
+    """It knows the model's own inputs only."""
+    path, session = served
+    tuned = _Tuned(session._serving)
+    for shape, wanted in (((4, 11, WIDTH), True), ((5, 16, WIDTH), True), ((4, 11, WIDTH + 1), False)):
+        arrays = [numbers(*shape)["x"]]
+        assert tuned.serves(tuple(array.shape for array in arrays), arrays) == wanted
+    arrays = [numbers(3, 11, WIDTH)["x"]]
+    expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": arrays[0]})
+    got = tuned.serving.run(tuned.completed(arrays), None)
+    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)

@@ -88,6 +88,7 @@ def main() -> None:
             low, middle, high = np.quantile(of_group, [0.25, 0.5, 0.75], axis=0)[:, number]
             print(f"up to {group:4}: {len(of_group):4} requests, {middle:.2f} ({low:.2f} to {high:.2f})")
         print(f"all, by total time: {total_s[1 + number] / total_s[0]:.2f}")
+    print("seconds:", ", ".join(f"{name} {spent:.3f}" for name, spent in zip(engines, total_s, strict=True)))
 
 
 def openvino_run(model: Path) -> Run:

@@ -9,6 +9,7 @@ the node's place, whatever the condition says.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper
@@ -16,7 +17,7 @@ from onnx.shape_inference import InferenceError
 
 from autotune.importer.conversion.flat_model import OPSET_NOTE, flatten
 from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.graph_walk import Names, name_nodes, rename
+from autotune.importer.onnx_model.graph_walk import Names, attributes_of, name_nodes, rename
 from autotune.importer.onnx_model.input_shapes import ASSUMED_NOTE, drop_notes
 from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
@@ -114,8 +115,7 @@ def _misfit(part: ModelProto, side: str) -> str:
 
 def _taken(graph: GraphProto, node: NodeProto, side: str) -> list[NodeProto]:
     """The nodes of a branch of ``node``, which make what that makes; its initialisers become ``graph``'s."""
-    body = GraphProto()
-    body.CopyFrom(next(attribute.g for attribute in node.attribute if attribute.name == side))
+    body: GraphProto = deepcopy(attributes_of(node)[side])
     names = Names(graph)
     own = [tensor.name for tensor in body.initializer] + [name for inner in body.node for name in inner.output if name]
     new = {name: names.new(f"{node.name}/{name}") for name in own}  # the branches of other Ifs may use the same

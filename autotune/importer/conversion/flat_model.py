@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import onnx
 import onnx.checker
 import onnx.inliner
 import onnx.shape_inference
 from onnx import ModelProto, helper
 
-from autotune.importer.onnx_model.graph_edits import tidy
+from autotune.importer.onnx_model.graph_edits import keep_only, tidy
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from autotune.importer.rewriting.folding import fold
@@ -107,8 +109,7 @@ def _is_valid(function: onnx.FunctionProto, model: ModelProto) -> bool:
     imported |= dict.fromkeys(STANDARD_DOMAINS, _opset(model))
     context = type(onnx.checker.DEFAULT_CONTEXT)()
     context.ir_version, context.opset_imports = onnx.checker.DEFAULT_CONTEXT.ir_version, imported
-    renewed = onnx.FunctionProto()
-    renewed.CopyFrom(function)
+    renewed = deepcopy(function)
     del renewed.opset_import[:]
     renewed.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in imported.items())
     try:
@@ -168,10 +169,8 @@ def _spell_function_defaults(model: ModelProto) -> None:
 def with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
     """``small``, made from ``model``'s skeleton, with large initialisers again in place of the inputs they became."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    for index in reversed(range(len(small.graph.input))):
-        name = small.graph.input[index].name
-        if name in weights:
-            small.graph.initializer.append(weights[name])
-            del small.graph.input[index]
+    names = [value.name for value in small.graph.input if value.name in weights]
+    small.graph.initializer.extend(weights[name] for name in reversed(names))
+    keep_only(small.graph.input, lambda value: value.name not in weights)
     name_nodes(small.graph.node)
     return small

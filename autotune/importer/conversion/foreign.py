@@ -12,7 +12,7 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
-from autotune.importer.onnx_model.graph_edits import replace_nodes
+from autotune.importer.onnx_model.graph_edits import keep_only, replace_nodes
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.mend import name_own_domain
 from autotune.importer.onnx_model.scope import Scope
@@ -108,9 +108,7 @@ def _drop_unused_domains(model: ModelProto) -> None:
     used = {"", *_domains(model.graph.node)}
     for function in model.functions:
         used.update(_domains(function.node), [function.domain])
-    kept = [opset for opset in model.opset_import if opset.domain in (*STANDARD_DOMAINS, *used)]
-    del model.opset_import[:]
-    model.opset_import.extend(kept)
+    keep_only(model.opset_import, lambda opset: opset.domain in (*STANDARD_DOMAINS, *used))
 
 
 def _domains(nodes: Iterable[NodeProto]) -> set[str]:

@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.frame import HostStep
 from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.mend import outer_reads
+from autotune.importer.onnx_model.graph_walk import outer_reads, readers_of
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.operators.dynamic import open_fills, open_images  # noqa: F401  # importing them fills the table
@@ -87,10 +87,7 @@ class _Walk:
     def __init__(self, model: ModelProto, inputs: Collection[str]) -> None:
         self._scope = Scope(model, inputs)
         self._ends = {value.name for value in model.graph.output}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in model.graph.node:
-            for name in outer_reads(node):
-                self._readers.setdefault(name, []).append(node)
+        self._readers = readers_of(model.graph.node, bodies=True)
         self._counts: dict[str, Counts] = {}
         self._shared: dict[tuple[Any, ...], Any] = {}
         self.nodes: list[NodeProto] = []

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.onnx_model.graph_edits import replace_nodes, tidy
-from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM, name_nodes, reads, rename, subgraphs
-from autotune.importer.onnx_model.mend import outer_reads
+from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM, name_nodes, outer_reads, reads, rename, subgraphs
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, is_large
 from autotune.importer.rewriting.emit import Emit, Node
@@ -78,10 +78,8 @@ class FusionScope(Scope):
     def visit(self, node: NodeProto) -> None:
         """Keep ``node``, or replace it."""
         if self._renamed and not outer_reads(node).isdisjoint(self._renamed):
-            copy = NodeProto()
-            copy.CopyFrom(node)
-            rename(copy, self._renamed)
-            node = copy
+            node = deepcopy(node)
+            rename(node, self._renamed)
         for entry in ENTRIES.get((Role.FUSE, "", node.op_type), ()) if node.domain in STANDARD_DOMAINS else ():
             emit = Emit(Node(node, self))
             results = entry.function(emit.node, emit)

@@ -14,7 +14,6 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.fusion.fusion_graph import Factor, FusionScope
-from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import HALVES, Emit, Node
@@ -187,22 +186,20 @@ def split_batch_norms(model: ModelProto) -> None:
     """
     if any(node.op_type == "BatchNormalization" for node in model.graph.node):
         _Norms(model).run()
-        drop_unused(model.graph)
 
 
 class _Norms(Step):
     def __init__(self, model: ModelProto) -> None:
-        super().__init__(model, [value.name for value in model.graph.input], {})
+        super().__init__(model)
         self._joined: set[str] = set()
 
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or a product and a sum in its place and that of what scales or shifts it."""
+    def replaced(self, node: NodeProto) -> bool:
+        """Append a product and a sum in the place of ``node`` and of what scales or shifts it."""
         if node.output[0] in self._joined:
-            return
+            return True
         step = affine_of(Node(node, self.scope)) if node.op_type == "BatchNormalization" else None
         if step is None or step.scale is None or step.shift is None:
-            self.nodes.append(node)
-            return
+            return False
         result, scale, shift = str(node.output[0]), step.scale, step.shift
         while (reader := self.only_reader(result)) is not None and reader.op_type in AFFINE:
             more = affine_of(Node(reader, self.scope))
@@ -220,6 +217,7 @@ class _Norms(Step):
             self.called("Add", [self.op("Mul", x, a), b], result)
         else:
             self.called("Cast", [self.op("Add", self.op("Mul", x, a), b)], result, to=kind)
+        return True
 
 
 @fuses("Add")

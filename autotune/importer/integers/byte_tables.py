@@ -52,13 +52,9 @@ class Tables(LevelsStep):
         super().__init__(model, inputs, weights)
         know_own_domain(model)
 
-    def visit(self, node: NodeProto) -> None:
+    def replaced(self, node: NodeProto) -> bool:
         """Append a table in place of a quantiser, where it is one's."""
-        if node.op_type != "QuantizeLinear" or not self._made(node):
-            self.nodes.append(node)
-
-    def _made(self, node: NodeProto) -> bool:
-        goal = self.levels(node) if self.opset >= LEAST_OPSET else None
+        goal = self.levels(node) if node.op_type == "QuantizeLinear" and self.opset >= LEAST_OPSET else None
         function = None if goal is None or goal.axis is not None else self._function(str(node.input[0]), MOST_NODES)
         if function is None or goal is None or not any(inner.op_type in COSTLY for inner in function.nodes):
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, count
 from typing import Any
@@ -106,6 +106,25 @@ def reads(graph: GraphProto) -> Counter[str]:
     used.update(value.name for node in nodes for body in subgraphs(node) for value in body.output)
     used.update(value.name for value in graph.output)
     return used
+
+
+def outer_reads(node: NodeProto) -> set[str]:
+    """Return the values that ``node`` reads from its graph: its inputs, and those that its bodies do not make."""
+    outer = set(node.input)
+    for body in subgraphs(node):
+        read = {value.name for value in body.output}.union(*map(outer_reads, body.node))
+        own = {value.name for value in (*body.input, *body.initializer)}
+        outer |= read - own.union(*(inner.output for inner in body.node))
+    return outer - {""}
+
+
+def readers_of(nodes: Iterable[NodeProto], bodies: bool = False) -> Mapping[str, list[NodeProto]]:
+    """Value → the nodes that read it, as often as they do; with ``bodies`` each once, also where a body of it reads."""
+    readers = defaultdict[str, list[NodeProto]](list)
+    for node in nodes:
+        for name in outer_reads(node) if bodies else node.input:
+            readers[name].append(node)
+    return dict(readers)
 
 
 def rename(node: NodeProto, names: Mapping[str, str]) -> None:

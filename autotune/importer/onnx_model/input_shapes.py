@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorShapeProto, ValueInfoProto
 
+from autotune.importer.onnx_model.graph_edits import keep_only
 from autotune.importer.onnx_model.guessed_shapes import COUNTED, guessed_shapes
 from autotune.importer.onnx_model.shapes import dim_name, is_fixed, is_known, shape_text, true_inputs
 from schedules.vocabulary.choices import did_you_mean
@@ -45,9 +46,7 @@ def input_flag(name: str, shape: Sequence[int | str]) -> str:
 
 def drop_notes(model: onnx.ModelProto, key: str) -> None:
     """Remove, in place, the notes under ``key`` that a file brings along."""
-    for index in reversed(range(len(model.metadata_props))):
-        if model.metadata_props[index].key == key:
-            del model.metadata_props[index]
+    keep_only(model.metadata_props, lambda entry: entry.key != key)
 
 
 def bind_inputs(model: onnx.ModelProto, inputs: Mapping[str, Sequence[int]], path: Path) -> None:

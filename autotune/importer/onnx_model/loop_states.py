@@ -7,11 +7,12 @@ every turn makes them of the shape that it reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from autotune.importer.onnx_model.graph_walk import attributes_of
-from autotune.importer.onnx_model.mend import outer_reads
+from autotune.importer.onnx_model.graph_edits import keep_only
+from autotune.importer.onnx_model.graph_walk import attributes_of, outer_reads
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import infer_shapes
 from schedules.vocabulary.errors import ModelError
@@ -86,11 +87,8 @@ def _made_shapes(
 
 def _follow(model: ModelProto, known: dict[str, ValueInfoProto]) -> None:
     """Infer the shapes of ``model`` from those that are ``known`` of what its loops carry."""
-    rest = ModelProto()
-    rest.CopyFrom(model)
-    loops = [node for node in rest.graph.node if any(name in known for name in node.output)]
-    for node in loops:
-        rest.graph.node.remove(node)
+    rest = deepcopy(model)
+    keep_only(rest.graph.node, lambda node: known.keys().isdisjoint(node.output))
     rest.graph.input.extend(known.values())
     infer_shapes(rest, model.graph.name or "model", strict=False)
     outputs = {value.name: known.get(value.name, value) for value in rest.graph.output}

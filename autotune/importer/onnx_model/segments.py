@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.onnx_model.graph_walk import RANDOM, subgraphs, walk_nodes
-from autotune.importer.onnx_model.mend import outer_reads
+from autotune.importer.onnx_model.graph_walk import RANDOM, outer_reads, readers_of, subgraphs, walk_nodes
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, fixed_shape, infer_shapes, skeleton, true_inputs
 from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError
@@ -178,10 +177,7 @@ class Cutter:
         self._declared = {value.name: value for value in model.graph.value_info}
         self._outputs = [value.name for value in model.graph.output]
         self._makers = {name: node for node in model.graph.node for name in node.output if name}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in model.graph.node:
-            for name in outer_reads(node):
-                self._readers.setdefault(name, []).append(node)
+        self._readers = readers_of(model.graph.node, bodies=True)
 
     def is_static(self, node: NodeProto) -> bool:
         """Return whether the shapes of all that ``node`` reads and makes are known."""

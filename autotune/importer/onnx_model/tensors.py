@@ -11,6 +11,7 @@ import mmap
 import warnings
 import weakref
 from collections.abc import Container, Iterable
+from copy import deepcopy
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -106,8 +107,7 @@ def whole(model: onnx.ModelProto) -> onnx.ModelProto:
     """``model`` with all of its data, as other programs read it; itself if nothing is apart."""
     if not any(map(uses_external_data, model.graph.initializer)):
         return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     bring_in(copy.graph.initializer)
     return copy
 

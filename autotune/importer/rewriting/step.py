@@ -7,8 +7,8 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.graph_walk import reads
+from autotune.importer.onnx_model.graph_edits import drop_unused, replace_nodes
+from autotune.importer.onnx_model.graph_walk import readers_of, reads
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.tensors import array_of
 from autotune.importer.rewriting.emit import Emit, Node
@@ -19,30 +19,31 @@ class Step(Emit):
     """One step over the nodes of a graph; ``nodes`` collects what takes their place.
 
     Args:
-        model: changed in place by ``finish``; shapes and types inferred as far as they can be.
-        inputs: as ``Scope`` has them.
+        model: changed in place by ``run``; shapes and types inferred as far as they can be.
+        inputs: as ``Scope`` has them; None for all inputs of the graph.
         weights: the initialisers of the model that ``model`` is a skeleton of.
     """
 
-    def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
-        name = type(self).__name__
-        super().__init__(Node(helper.make_node(name, [], ["integer"], name), Scope(model, inputs)))
-        self._graph, self._weights, self._reads = model.graph, weights, reads(model.graph)
+    def __init__(
+        self, model: ModelProto, inputs: Collection[str] | None = None, weights: Mapping[str, TensorProto] | None = None
+    ) -> None:
+        name, known = type(self).__name__, [value.name for value in model.graph.input] if inputs is None else inputs
+        super().__init__(Node(helper.make_node(name, [], ["integer"], name), Scope(model, known)))
+        self._graph, self._weights, self._reads = model.graph, weights or {}, reads(model.graph)
         self.makers = {name: node for node in model.graph.node for name in node.output if name}
-        self._readers: dict[str, list[NodeProto]] = {}
+        self._readers = readers_of(model.graph.node)
         self._constant = made_of_constants(model.graph, self.scope.given)
-        for node in model.graph.node:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
 
     def run(self) -> None:
         """Replace the graph's nodes, those that make constants first: a scale may be needed before it was."""
         for node in sorted(self._graph.node, key=lambda node: not all(map(self.is_constant, node.output))):
-            self.visit(node)
+            if not self.replaced(node):
+                self.nodes.append(node)
         replace_nodes(self._graph, self.nodes)
+        drop_unused(self._graph)
 
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or what takes its place, to ``nodes``."""
+    def replaced(self, node: NodeProto) -> bool:
+        """Append what takes the place of ``node`` to ``nodes``; False where it stays."""
         raise NotImplementedError
 
     def is_constant(self, name: str) -> bool:

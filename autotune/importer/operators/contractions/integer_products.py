@@ -22,7 +22,7 @@ from onnx import ModelProto, NodeProto, helper
 from tvm import relax
 
 from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.importer.onnx_model.graph_walk import attributes_of, reads
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.rewriting.registry import Inputs, converts
@@ -47,11 +47,7 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
     Args:
         activations: uint8 or int8, the type that products are to read; their attribute of that name.
     """
-    scope = Scope(model)
-    reads: dict[str, int] = {value.name: 2 for value in model.graph.output}
-    for node in model.graph.node:
-        for name in node.input:
-            reads[name] = reads.get(name, 0) + 1
+    scope, readers = Scope(model), reads(model.graph)
     products = {node.output[0]: node for node in model.graph.node if node.op_type in PRODUCTS}
     kept: list[NodeProto] = []
     for node in model.graph.node:
@@ -59,7 +55,7 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
             attribute.name == "activations" for attribute in node.attribute
         ):
             node.attribute.append(helper.make_attribute("activations", activations))
-        source = next((name for name in node.input if name in products and reads[name] == 1), "")
+        source = next((name for name in node.input if name in products and readers[name] == 1), "")
         bias = next((name for name in node.input if name in scope.tensors), "")
         if node.op_type == "Add" and source and bias and scope.shapes.get(node.output[0]) == scope.shapes.get(source):
             product = products.pop(source)

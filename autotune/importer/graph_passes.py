@@ -76,7 +76,7 @@ def take_strings_out(draft: GraphDraft) -> None:
 def replace_foreign(draft: GraphDraft) -> None:
     """Replace ONNX Runtime's own operators by standard ones."""
     if expand_foreign(draft.model, draft.inputs):
-        infer_shapes(draft.model, draft.name)  # ONNX could not check the inputs of these operators before
+        infer_shapes(draft.model)  # ONNX could not check the inputs of these operators before
 
 
 def raise_opset(draft: GraphDraft) -> None:
@@ -111,7 +111,7 @@ def restore_weights(draft: GraphDraft) -> None:
 def infer_again(draft: GraphDraft) -> None:
     """Drop what nothing reads, and check every shape."""
     drop_unused(draft.model.graph)
-    infer_shapes(draft.model, draft.name)
+    infer_shapes(draft.model)
 
 
 def note_frame(draft: GraphDraft) -> None:
@@ -123,7 +123,7 @@ def note_frame(draft: GraphDraft) -> None:
 def _declare_resolved(small: ModelProto, inputs: list[str]) -> None:
     """Give ``small``, in place, its shapes, also those that only ``resolve`` finds, as behind a mask's ``Range``."""
     tidy(small.graph)
-    infer_shapes(small, small.graph.name or "model", strict=False)
+    infer_shapes(small, strict=False)
     resolved = deepcopy(small)
     try:
         resolve(resolved, inputs)

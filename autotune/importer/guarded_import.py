@@ -37,14 +37,19 @@ from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cause_of_death, end_with_parent, signal_of
 from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.conversion.flat_model import flatten
-from autotune.importer.conversion.operator_attribution import kinds_alone
 from autotune.importer.conversion.packed_outputs import WHOLE
 from autotune.importer.generation.caches import add_lengths
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.graph_walk import walk_nodes
-from autotune.importer.onnx_model.loop_states import declare_states
-from autotune.importer.onnx_model.segments import Segment, declare_foreign, refuse_random, split
+from autotune.importer.onnx_model.segments import (
+    Segment,
+    declare_foreign,
+    declare_states,
+    kinds_alone,
+    refuse_random,
+    split,
+)
 from autotune.importer.operators.recurrent_ops import laid_out
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision

@@ -17,14 +17,13 @@ from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.flat_model import OPSET_NOTE, agree_on_opsets, without_functions
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.conversion.noise_inputs import set_noise_apart
-from autotune.importer.model_files.inline_weights import parts_without_weights
-from autotune.importer.model_files.sparse_tensors import fill_sparse
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
+from autotune.importer.onnx_model.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes
 from autotune.importer.onnx_model.mend import drop_undeclared, mend
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
-from autotune.importer.onnx_model.tensors import fill_external, load_tensors, place_of
+from autotune.importer.onnx_model.tensors import fill_external, fill_sparse, load_tensors, place_of
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import ModelError, UnsupportedError, first_line
 

@@ -13,11 +13,11 @@ from tvm import relax
 from autotune.frame.frame import Frame
 from autotune.host.dtypes import as_words
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.packed_outputs import frame_of
 from autotune.importer.conversion.static_calls import static_calls
 from autotune.importer.draft import GraphDraft, KernelDraft
 from autotune.importer.import_passes import PROGRAM, SIMPLIFY, run
+from autotune.importer.onnx_model.segments import attributed
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
 from schedules.lower import Spaces

@@ -30,14 +30,13 @@ def flatten(model: ModelProto) -> ModelProto:
     small = inline_functions(skeleton(model))
     inputs = [value.name for value in true_inputs(model.graph)]
     tidy(small.graph)
-    name = model.graph.name or "model"
     changed = True
     while changed:  # each round takes nodes away, or a level of branches
-        infer_shapes(small, name, strict=False)
+        infer_shapes(small, strict=False)
         changed = fold(small) | rewrite(small, inputs, settled=False, only=("If",))[0]
         tidy(small.graph)
     flat = with_weights(small, model)
-    infer_shapes(flat, name)
+    infer_shapes(flat)
     return flat
 
 
@@ -67,7 +66,7 @@ def without_functions(model: ModelProto) -> ModelProto:
     if not model.functions:
         return model
     flat = with_weights(inline_functions(skeleton(model)), model)
-    infer_shapes(flat, flat.graph.name or "model")
+    infer_shapes(flat)
     return flat
 
 

@@ -19,7 +19,7 @@ from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import outer_reads, readers_of
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import infer_shapes
-from autotune.importer.operators.dynamic import open_fills, open_images  # noqa: F401  # importing them fills the table
+from autotune.importer.operators.dynamic import open_fills  # noqa: F401  # importing it fills the table
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED, LIMITS
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
 from autotune.importer.operators.dynamic.open_sizes import Open, OpenNode
@@ -64,7 +64,7 @@ def largest_sizes(model: ModelProto, inputs: Collection[str]) -> list[HostStep] 
     for value in graph.output:
         if value.name in walk.opens:
             value.type.tensor_type.ClearField("shape")
-    infer_shapes(model, graph.name or "model", strict=False)
+    infer_shapes(model, strict=False)
     return [_cut(model, name, walk.opens[name]) for name in outputs if name in walk.opens]
 
 

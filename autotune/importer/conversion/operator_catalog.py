@@ -14,12 +14,10 @@ from autotune.importer.fusion import (  # noqa: F401  # importing them fills the
     parallel_convolutions,
     scales,
     shape_moves,
-    unchanged,
 )
 from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
-    cached_attention,  # as below
     contrib_attention,
     contrib_ops,
     control,
@@ -33,20 +31,18 @@ from autotune.importer.operators import (  # noqa: F401  # importing them fills 
     quantised,
     recurrent_ops,
     resampling,
-    sequences,
     signals,
+    whole_numbers,
 )
 from autotune.importer.operators.contractions import (  # noqa: F401  # as above
-    byte_recurrent,
     einsum,
     grids,
     integer_products,
     reductions,
-    running_sums,
+    sequences,
 )
 from autotune.importer.operators.control import inlined
 from autotune.importer.operators.dynamic import ordering, regions, scatters, sequence_values, suppression  # noqa: F401  # as above
-from autotune.importer.operators.whole_numbers import bits, casts, integer_arithmetic  # noqa: F401  # as above
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import rewrites
 from schedules.vocabulary.errors import first_line

@@ -48,7 +48,7 @@ def resolve(model: ModelProto, inputs: Collection[str]) -> list[HostStep]:
         if not settled:
             tidy(model.graph)
             # The model itself was checked; bodies of ONNX's own functions do not always pass strict inference.
-            infer_shapes(model, name, strict=False)
+            infer_shapes(model, strict=False)
             changed = fold(model)
             drop_unused(model.graph)
         rewritten, refusal = rewrite(model, inputs, settled)

@@ -20,7 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, PLAIN_ATTENTION, STANDARD_DOMAINS, know_own_domain
-from autotune.importer.rewriting.attention_step import AttentionStep, Scores
+from autotune.importer.rewriting.step import AttentionStep, Scores
 from schedules.templates.by_hand.attention_shape import LANES
 from schedules.templates.by_hand.plain_attention import HIDDEN, LARGEST_SIZE, TILE, waste
 

@@ -6,7 +6,7 @@ Attention computes queries, keys and values as one product and takes them apart 
     →  x @ W[:, columns of part i] → reshape (…, h, d) → transpose (…, h, d)
 
 Taking apart moves every number once or twice. The product of a part lies as it should, products of activations read it
-in any order of its axes (``layouts/products.py``), and a scale that follows goes into its weight.
+in any order of its axes (``layouts/views.py``), and a scale that follows goes into its weight.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from autotune.importer.onnx_model.graph_edits import drop_unused, keep_only
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN, infer_shapes, true_inputs
-from autotune.importer.rewriting.attention_step import AttentionStep, Scores
+from autotune.importer.rewriting.step import AttentionStep, Scores
 from autotune.interface import Cache
 from schedules.vocabulary.errors import UnsupportedError
 
@@ -118,7 +118,7 @@ def bind_caches(model: ModelProto, caches: Sequence[Cache]) -> tuple[Cache, ...]
         if node.op_type == ATTENTION:
             del node.output[1:]  # what were the presents
     drop_unused(graph)
-    infer_shapes(model, graph.name or "model")
+    infer_shapes(model)
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name in names and (node.op_type, place) not in ((ATTENTION, 3), (ATTENTION, 4)):

@@ -77,6 +77,18 @@ class ImageView(ABC):
             self.builder.emit_func_output(result)
         return self.builder.finalize()
 
+    def convolved(self, call: relax.Call, image: relax.Expr, weight: relax.Expr, *geometry: object) -> relax.Expr:
+        """Emit the convolution ``call`` of a view, with strides, padding and dilation of two axes."""
+        attrs = call.attrs
+        groups, dtype = int(attrs.groups), attrs.out_dtype
+        return self.builder.emit(relax.op.nn.conv2d(image, weight, *geometry, groups, out_dtype=dtype))
+
+    def pooled(self, call: relax.Call, *geometry: object) -> relax.Expr:
+        """Emit the pool ``call`` of the view of its operand, with size, strides, padding and dilation of two axes."""
+        pool = relax.op.nn.max_pool2d if "max" in operator_name(call) else relax.op.nn.avg_pool2d
+        how = bool(call.attrs.ceil_mode), bool(call.attrs.count_include_pad)
+        return self.builder.emit(pool(self.image(call.args[0]), *geometry, *how))
+
     def image(self, expr: relax.Expr) -> relax.Expr:
         """The view of ``expr`` of the old program."""
         if expr in self.images:

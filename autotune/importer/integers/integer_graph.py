@@ -58,14 +58,13 @@ def make_integer(
     """
     if not any(node.op_type.endswith(("QuantizeLinear", "DequantizeLinear", *SPELLED)) for node in model.graph.node):
         return
-    name = model.graph.name or "model"
     tidy(model.graph)
-    infer_shapes(model, name, strict=False)
+    infer_shapes(model, strict=False)
     split_to_slices(model)
     split_batch_norms(model)
     rewrite(model, inputs, only=SPELLED)
     for step in (_Moved, Tables, _Products, _Divided, partial(_OneType, activations)):
-        infer_shapes(model, name, strict=False)
+        infer_shapes(model, strict=False)
         step(model, inputs, weights).run()
         tidy(model.graph)
 

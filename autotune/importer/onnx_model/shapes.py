@@ -164,18 +164,18 @@ def _is_long(attribute: onnx.AttributeProto) -> bool:
     return max(len(attribute.ints), len(attribute.floats), len(attribute.strings)) > SKELETON_ELEMENTS
 
 
-def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None:
+def infer_shapes(model: onnx.ModelProto, name: str = "", strict: bool = True) -> None:
     """Replace what the model says of its inner and output shapes by what follows from its inputs, in place.
 
     Args:
         model: changed in place.
-        name: the model's, for messages.
+        name: the model's, for messages; "" for that of its graph.
         strict: refuse nodes whose inputs do not fit; else the shapes of their results stay unknown.
 
     Raises:
         ModelError: naming the node whose inputs do not fit, or the tensor that is too large.
     """
-    small = skeleton(model, tables=False)
+    name, small = name or model.graph.name or "model", skeleton(model, tables=False)
     _spell_defaults(small.graph)
     # ONNX infers nothing for operators of other domains; the shapes of their outputs were declared.
     own = {output for node in small.graph.node if node.domain not in STANDARD_DOMAINS for output in node.output}

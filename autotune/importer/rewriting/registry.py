@@ -172,9 +172,13 @@ def rewrite(
 
 
 def replace_all(
-    model: ModelProto, scope: Scope, choose: Callable[[NodeProto], Rewrite | None]
+    model: ModelProto, scope: Scope, choose: Callable[[NodeProto], Rewrite | None], deduce: bool = False
 ) -> tuple[bool, ModelError | None]:
-    """Replace the nodes of the main graph by what ``choose`` names for each, in place; the result as of ``rewrite``."""
+    """Replace the nodes of the main graph by what ``choose`` names for each, in place; the result as of ``rewrite``.
+
+    Args:
+        deduce: infer what each node makes before the next is looked at.
+    """
     kept: list[NodeProto] = []
     changed = False
     refusal: ModelError | None = None
@@ -186,6 +190,8 @@ def replace_all(
             nodes, refusal = None, refusal or error
         changed |= nodes is not None
         kept.extend([proto] if nodes is None else nodes)
+        for node in ([proto] if nodes is None else nodes) if deduce else ():
+            scope.deduce(node)
     if changed:
         replace_nodes(model.graph, kept)
     return changed, refusal

@@ -11,7 +11,7 @@ import onnx.shape_inference
 from onnx import ModelProto, helper
 
 from autotune.importer.onnx_model.graph_edits import keep_only, tidy
-from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
+from autotune.importer.onnx_model.graph_walk import all_nodes, name_nodes, walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
@@ -158,11 +158,10 @@ def _convertible(model: ModelProto, name: str) -> ModelProto:
 def _spell_function_defaults(model: ModelProto) -> None:
     """Write out, in place, attributes that calls leave to the default of their function: the inliner forgets them."""
     defaults = {(function.domain, function.name): function.attribute_proto for function in model.functions}
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in walk_nodes(nodes):
-            present = {attribute.name for attribute in node.attribute}
-            known = defaults.get((node.domain, node.op_type), ())
-            node.attribute.extend(attribute for attribute in known if attribute.name not in present)
+    for node in all_nodes(model):
+        present = {attribute.name for attribute in node.attribute}
+        known = defaults.get((node.domain, node.op_type), ())
+        node.attribute.extend(attribute for attribute in known if attribute.name not in present)
 
 
 def with_weights(small: ModelProto, model: ModelProto) -> ModelProto:

@@ -6,14 +6,14 @@ the types of what takes the place of one are inferred before the next is looked 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import onnx
 from onnx import ModelProto, NodeProto
 
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
 from autotune.importer.onnx_model.graph_edits import keep_only
-from autotune.importer.onnx_model.graph_walk import walk_nodes
+from autotune.importer.onnx_model.graph_walk import all_nodes, walk_nodes
 from autotune.importer.onnx_model.mend import name_own_domain
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import (
@@ -96,11 +96,5 @@ def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, Mo
 
 def _drop_unused_domains(model: ModelProto) -> None:
     """Forget domains that no node is of any more: ONNX's version converter stops at those it does not know."""
-    used = {"", *_domains(model.graph.node)}
-    for function in model.functions:
-        used.update(_domains(function.node), [function.domain])
+    used = {node.domain for node in all_nodes(model)} | {function.domain for function in model.functions}
     keep_only(model.opset_import, lambda opset: opset.domain in (*STANDARD_DOMAINS, *used))
-
-
-def _domains(nodes: Iterable[NodeProto]) -> set[str]:
-    return {str(node.domain) for node in walk_nodes(nodes)}

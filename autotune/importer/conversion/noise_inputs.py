@@ -82,7 +82,7 @@ def _noise(node: Node, e: Emit, kind: str, like: str, shape: tuple[int, ...] | N
     name = e.scope.names.new(noise_name(kind, bits, stem))
     sizes = (OPEN_NOISE,) if shape is None else shape
     e.scope.graph.input.append(helper.make_tensor_value_info(name, dtype, sizes))
-    e.scope.shapes[name], e.scope.types[name], e.scope.ranks[name] = sizes, dtype, len(sizes)
+    e.scope.note(e.scope.graph.input[-1])
     if shape is not None:
         return name
     if e.opset < CUMULATIVE:

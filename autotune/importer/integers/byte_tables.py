@@ -92,9 +92,10 @@ class Tables(LevelsStep):
             part = self._function(str(operand), left - 1)
             if part is None or (function is not None and part.levels.q != function.levels.q):
                 return None
-            function = (
-                part if function is None else _Function(function.levels, [*function.nodes, *_new(part, function)])
-            )
+            before = [] if function is None else function.nodes
+            outputs = {node.output[0] for node in before}
+            more = [node for node in part.nodes if node.output[0] not in outputs]
+            function = _Function(part.levels, [*before, *more])
         return None if function is None else _Function(function.levels, [*function.nodes, *constants, maker])
 
     def _number(self, name: str) -> list[NodeProto] | None:
@@ -129,9 +130,3 @@ class Tables(LevelsStep):
         feed = {**arrays, function.levels.q: np.arange(256).astype(np.uint8).view(dtype)}
         values = reference_values(nodes, feed, [str(last.output[0])], max(self.opset, REFERENCE_OPSET))
         return None if values is None else np.asarray(values[0])
-
-
-def _new(part: _Function, known: _Function) -> list[NodeProto]:
-    """Nodes of ``part`` that ``known`` has not."""
-    outputs = {node.output[0] for node in known.nodes}
-    return [node for node in part.nodes if node.output[0] not in outputs]

@@ -26,20 +26,12 @@ from autotune.importer.fusion.scales import split_batch_norms
 from autotune.importer.integers.byte_tables import TABLE, Tables
 from autotune.importer.integers.levels import Levels, LevelsStep
 from autotune.importer.onnx_model.graph_edits import tidy
-from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.importer.onnx_model.graph_walk import MOVES, attributes_of
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.operators.contractions.integer_products import OFFSET
 from autotune.importer.operators.quantised import GEOMETRY
 from autotune.importer.rewriting.emit import FLOAT
 from autotune.importer.rewriting.registry import rewrite, split_to_slices
-
-MOVES = frozenset(
-    {
-        *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Tile"),
-        *("Slice", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth", "MaxPool"),
-    }
-)
-"""Operators that give elements of input 0, in other places: quantising before or behind them is the same."""
 
 SPELLED = ("QLinearConv", "QLinearMatMul")
 """Quantised operators whose rewrites make integer products of them at once."""
@@ -70,12 +62,13 @@ def make_integer(
 
 
 def _is_move(node: NodeProto) -> bool:
+    """Return whether quantising before or behind ``node`` is the same."""
     if node.op_type in ("Resize", "Upsample"):
         modes = attributes_of(node)
         return modes.get("mode", b"nearest") == b"nearest" and b"crop" not in modes.get(
             "coordinate_transformation_mode", b""
         )
-    return node.op_type in MOVES and sum(map(bool, node.output)) == 1
+    return node.op_type in MOVES | {"MaxPool"} and sum(map(bool, node.output)) == 1
 
 
 class _Moved(LevelsStep):

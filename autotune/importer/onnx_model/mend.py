@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.onnx_model.graph_edits import keep_only
-from autotune.importer.onnx_model.graph_walk import Names, outer_reads, subgraphs, walk_graphs, walk_nodes
+from autotune.importer.onnx_model.graph_walk import Names, all_nodes, outer_reads, subgraphs, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.shapes import MICROSOFT, STANDARD_DOMAINS
 from schedules.vocabulary.errors import ModelError
 
@@ -47,10 +47,9 @@ def mend(model: ModelProto, name: str) -> None:
     for graph in walk_graphs(model):
         graph.name = graph.name or "graph"
         _mend_initializers(graph)
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in walk_nodes(nodes):
-            if node.domain and node.domain in STANDARD_DOMAINS:
-                node.domain = ""
+    for node in all_nodes(model):
+        if node.domain and node.domain in STANDARD_DOMAINS:
+            node.domain = ""
     _make_axes_vectors(model)
     if any(node.domain == MICROSOFT for node in walk_nodes(model.graph.node)):
         name_own_domain(model)
@@ -148,16 +147,12 @@ def _sort(nodes: Sequence[NodeProto], known: Collection[str], name: str) -> None
         except CycleError as error:
             circle = ", ".join(_label(nodes[index]) for index in error.args[1][1:4])
             raise ModelError(f"{name}: nodes read each other's results in a circle ({circle}); {ADVICE}") from error
-        _reorder(nodes, order)
+        for node, copy in zip(nodes, [deepcopy(nodes[index]) for index in order], strict=True):
+            node.CopyFrom(copy)
     inside = {*known, *makers}
     for node in nodes:
         for body in subgraphs(node):
             _sort_graph(body, inside, name)
-
-
-def _reorder(nodes: Sequence[NodeProto], order: Iterable[int]) -> None:
-    for node, copy in zip(nodes, [deepcopy(nodes[index]) for index in order], strict=True):
-        node.CopyFrom(copy)
 
 
 def _label(node: NodeProto) -> str:

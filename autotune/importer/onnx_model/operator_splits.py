@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import attributes_of, readers_of
-from autotune.importer.onnx_model.scope import Array, Scope
+from autotune.importer.onnx_model.scope import Scope
 
 UNARY = frozenset(
     {"Abs", "Celu", "Clip", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log"}
@@ -180,7 +180,7 @@ class _Splitter:
         if array is not None:
             if key not in self._slices:
                 self._slices[key] = self._scope.names.new(stem)
-                self._scope.add(self._slices[key], _take(array, axis, begin, end))
+                self._scope.add(self._slices[key], array.take(range(begin, end), axis))
             return self._slices[key]
         own = self._scope.names.new(f"{stem}/{len(self.joins)}.{number}")
         bounds = []
@@ -197,10 +197,6 @@ class _Splitter:
         value = helper.make_tensor_value_info(name, self._scope.types[like], shape)
         self._model.graph.value_info.append(value)
         self._scope.note(value)
-
-
-def _take(array: Array, axis: int, begin: int, end: int) -> Array:
-    return array[(*(slice(None),) * axis, slice(begin, end))]
 
 
 def _is_cuttable(node: NodeProto, scope: Scope) -> bool:

@@ -218,10 +218,7 @@ class Cutter:
 
     def _value(self, name: str) -> ValueInfoProto:
         if name in self._scope.types and name in self._scope.shapes:
-            known: ValueInfoProto = helper.make_tensor_value_info(
-                name, self._scope.types[name], self._scope.shapes[name]
-            )
-            return known
+            return self._scope.described(name)
         declared: ValueInfoProto = self._interface.get(name) or self._declared.get(name, ValueInfoProto(name=name))
         return declared
 

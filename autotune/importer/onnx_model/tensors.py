@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
 from onnx.checker import ValidationError
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
-from autotune.importer.onnx_model.graph_walk import walk_graphs, walk_nodes, walk_tensors
+from autotune.importer.onnx_model.graph_walk import all_nodes, walk_graphs, walk_tensors
 from autotune.importer.onnx_model.shapes import MAX_TENSOR_BYTES
 from schedules.vocabulary.errors import ModelError, first_line
 
@@ -244,22 +244,13 @@ def fill_sparse(model: ModelProto, name: str) -> None:
         ModelError: if a sparse tensor is malformed, external, or larger than any tensor may be.
     """
     for graph in walk_graphs(model):
-        _fill_graph(graph, name)
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in walk_nodes(nodes):
-            _fill_constant(node, name)
-
-
-def _fill_graph(graph: GraphProto, name: str) -> None:
-    graph.initializer.extend(_dense(sparse, sparse.values.name, name) for sparse in graph.sparse_initializer)
-    del graph.sparse_initializer[:]
-
-
-def _fill_constant(node: NodeProto, name: str) -> None:
-    for attribute in node.attribute:
-        if node.op_type == "Constant" and attribute.type == AttributeProto.SPARSE_TENSOR:
-            dense = helper.make_attribute("value", _dense(attribute.sparse_tensor, node.output[0], name))
-            attribute.CopyFrom(dense)
+        graph.initializer.extend(_dense(sparse, sparse.values.name, name) for sparse in graph.sparse_initializer)
+        del graph.sparse_initializer[:]
+    for node in all_nodes(model):
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.type == AttributeProto.SPARSE_TENSOR:
+                dense = _dense(attribute.sparse_tensor, node.output[0], name)
+                attribute.CopyFrom(helper.make_attribute("value", dense))
 
 
 def _dense(sparse: SparseTensorProto, title: str, name: str) -> TensorProto:

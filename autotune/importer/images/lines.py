@@ -11,8 +11,6 @@ Reshapes that only add or drop the axis of extent 1 keep the image.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
@@ -59,7 +57,8 @@ class _Lines(ImageView):
             return self._pooled(call)
         if name in RESHAPES and call.args[0] in self.images:
             row = self.images[call.args[0]]
-            return row if shape_of(call) in _shapes(shape_of(row) or ()) else None
+            n, c, _, length = shape_of(row) or ()  # of a signal of one of these shapes
+            return row if shape_of(call) in ((n, c, length), (n, c, length, 1), (n, c, 1, length)) else None
         return None
 
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
@@ -105,9 +104,3 @@ class _Lines(ImageView):
 def _is_row(shape: Shape) -> bool:
     """Return whether images of ``shape`` have one row."""
     return len(shape) == 4 and shape[2] == 1
-
-
-def _shapes(row: Sequence[int]) -> tuple[Shape, ...]:
-    """The shapes under which an image (n, c, 1, l) is the signal that it is of."""
-    n, c, _, length = row
-    return (n, c, length), (n, c, length, 1), (n, c, 1, length)

@@ -14,10 +14,10 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst, IRModule
 
 from autotune.host.dtypes import numpy_type
-from autotune.importer.layouts.packing import Array, Shape
+from autotune.importer.layouts.packing import Array
 from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, elements
 from autotune.importer.onnx_model.tensors import leave_pages
-from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, shape_of
+from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, shape_of, variables_read
 
 
 def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, list[Array]]:
@@ -57,19 +57,9 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
 def _consumers(module: IRModule) -> dict[relax.Var, list[relax.Call]]:
     """Variable → the calls that read it; what the function returns counts as read by a call of nothing."""
     consumers: dict[relax.Var, list[relax.Call]] = {}
-
-    def note(expr: relax.Expr, call: relax.Call) -> None:
-        if isinstance(expr, relax.Tuple):
-            for field in expr.fields:
-                note(field, call)
-        elif isinstance(expr, relax.Var):
-            consumers.setdefault(expr, []).append(call)
-
-    for binding in bindings_of(module):
-        value = binding.value
-        for arg in value.args if isinstance(value, relax.Call) else [value]:
-            note(arg, value)
-    note(module["main"].body.body, module["main"].body.body)
+    for value in (*(binding.value for binding in bindings_of(module)), module["main"].body.body):
+        for var in () if isinstance(value, relax.TupleGetItem) else variables_read(value):
+            consumers.setdefault(var, []).append(value)
     return consumers
 
 
@@ -95,7 +85,12 @@ def _rebuild(layouts: TensorLayouts, binding: relax.VarBinding) -> None:
         return
     if isinstance(expr, relax.Call):
         layouts.made_by[var] = expr
-    layouts.values[var] = _by_rule(layouts, expr, shape_of(var)) or _as_it_stands(layouts, expr, shape_of(var))
+    rule, shape = layouts.rules.get(operator_name(expr)), shape_of(var)
+    value = None if rule is None else rule(layouts, expr, shape or ())
+    if value is None:  # on plain tensors, as it stands
+        emitted = layouts.builder.emit(mapped(expr, layouts.plain_expr))
+        value = emitted if shape is None else Value(shape, plain=emitted)
+    layouts.values[var] = value
 
 
 def _folded(layouts: TensorLayouts, call: relax.Call, var: relax.Var) -> Array | None:
@@ -109,29 +104,9 @@ def _folded(layouts: TensorLayouts, call: relax.Call, var: relax.Var) -> Array |
     return fold_call(call, arrays, shape, str(var.ty.dtype))
 
 
-def _by_rule(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> Value | None:
-    """Return the result of the rule for ``expr``, if there is one and it applies."""
-    if not isinstance(expr, relax.Call):
-        return None
-    rule = layouts.rules.get(operator_name(expr))
-    return None if rule is None else rule(layouts, expr, shape or ())
-
-
-def _as_it_stands(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> Value | relax.Expr:
-    """``expr`` on plain tensors."""
-    emitted = layouts.builder.emit(mapped(expr, layouts.plain_expr))
-    return emitted if shape is None else Value(shape, plain=emitted)
-
-
 def _axes(call: relax.Call, name: str = "axes") -> tuple[int, ...] | None:
     axes = getattr(call.attrs, name)
     return None if axes is None else tuple(int(axis) for axis in axes)
-
-
-def _expand(call: relax.Call, x: Array) -> Array:
-    for axis in sorted(_axes(call, "axis") or ()):
-        x = np.expand_dims(x, axis)
-    return x
 
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
@@ -176,7 +151,7 @@ def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...]
     elif name == "relax.permute_dims":
         result = np.transpose(first, _axes(call))
     elif name == "relax.expand_dims":
-        result = _expand(call, first)
+        result = np.expand_dims(first, _axes(call, "axis") or ())
     elif name == "relax.broadcast_to":
         result = np.broadcast_to(first, shape)
     elif name in _UNARY:

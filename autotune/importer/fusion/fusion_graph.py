@@ -80,9 +80,9 @@ class FusionScope(Scope):
         if self._renamed and not outer_reads(node).isdisjoint(self._renamed):
             node = deepcopy(node)
             rename(node, self._renamed)
-        for entry in ENTRIES.get((Role.FUSE, "", node.op_type), ()) if node.domain in STANDARD_DOMAINS else ():
+        for fusion in ENTRIES.get((Role.FUSE, "", node.op_type), ()) if node.domain in STANDARD_DOMAINS else ():
             emit = Emit(Node(node, self))
-            results = entry.function(emit.node, emit)
+            results = fusion(emit.node, emit)
             if results is not None:
                 self._replace(node, emit.nodes, results)
                 return
@@ -151,6 +151,12 @@ class FusionScope(Scope):
         for name in (name for node in model.graph.node for name in node.output if name not in declared):
             if name in self.shapes and name in self.types:
                 model.graph.value_info.append(helper.make_tensor_value_info(name, self.types[name], self.shapes[name]))
+
+
+def scope_of(node: Node) -> FusionScope:
+    """The scope of a node that a fusion sees."""
+    assert isinstance(node.scope, FusionScope)
+    return node.scope
 
 
 def by_depth(nodes: Iterable[NodeProto]) -> list[NodeProto]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.importer.fusion.fusion_graph import FusionScope
+from autotune.importer.fusion.fusion_graph import scope_of
 from autotune.importer.fusion.scales import written
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import fuses
@@ -23,12 +23,6 @@ REDUCTIONS = (
     "ReduceL2",
 )
 """Reductions that can keep their axes."""
-
-
-def scope_of(node: Node) -> FusionScope:
-    """The scope of a node that a fusion sees."""
-    assert isinstance(node.scope, FusionScope)
-    return node.scope
 
 
 def order_of(node: Node) -> list[int] | None:

@@ -257,7 +257,8 @@ def group_query_attention(node: Node, e: Emit) -> list[str] | None:
     bound = past and LENGTHS in node.scope.shapes
     before = e.reshape(LENGTHS, batch, 1) if bound else _before(node, e, batch, length, total)
     if node.attr("do_rotary", 0):
-        positions = node.input(9) or _positions(e, before, length)
+        counted = e.op("Add", before, e.const(np.arange(length, dtype=np.int32)[None])) if not node.input(9) else ""
+        positions = node.input(9) or e.cast(counted, TensorProto.INT64)
         if bound:  # of padding behind a prompt, too: the tables may end before
             positions = e.op("Min", positions, e.const(np.int64(node.shape(7)[0] - 1)))
         angles = _angles(node, e, (7, 8), positions, node.shape(7)[1], 2)
@@ -298,10 +299,6 @@ def _before(node: Node, e: Emit, batch: int, length: int, total: int) -> str:
     if length == total:  # a prompt, whatever lies in the cache
         return e.const(np.zeros((1, 1), np.int32))
     return e.reshape(e.op("Add", node.input(5), e.const(np.int32(1 - length))), batch, 1)
-
-
-def _positions(e: Emit, before: str, length: int) -> str:
-    return e.cast(e.op("Add", before, e.const(np.arange(length, dtype=np.int32)[None])), TensorProto.INT64)
 
 
 def _cached(node: Node, e: Emit, index: int, own: str, before: str, extents: tuple[int, int]) -> str:

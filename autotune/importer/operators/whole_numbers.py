@@ -82,14 +82,14 @@ def _safe(bb: relax.BlockBuilder, a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """
     dtype = np.dtype(str(b.ty.dtype))
     one = _number(1, dtype)
-
-    def where(hit: relax.Expr, value: relax.Expr, otherwise: relax.Expr) -> relax.Expr:
-        return bb.normalize(relax.op.where(bb.normalize(hit), value, otherwise))
-
     if dtype.kind == "i":
         is_least = relax.op.less(a, _number(int(np.iinfo(dtype).min) + 1, dtype))  # TVM takes ``==`` for never true
-        b = where(relax.op.equal(b, _number(-1, dtype)), where(is_least, one, b), b)
-    return where(relax.op.equal(b, _number(0, dtype)), one, b)
+        b = _where(bb, relax.op.equal(b, _number(-1, dtype)), _where(bb, is_least, one, b), b)
+    return _where(bb, relax.op.equal(b, _number(0, dtype)), one, b)
+
+
+def _where(bb: relax.BlockBuilder, hit: relax.Expr, value: relax.Expr, otherwise: relax.Expr) -> relax.Expr:
+    return bb.normalize(relax.op.where(bb.normalize(hit), value, otherwise))
 
 
 def _number(value: int, dtype: np.dtype[Any]) -> relax.Expr:
@@ -163,21 +163,15 @@ def bit_shift(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     dtype = np.dtype(str(x.ty.dtype))
     width = 8 * dtype.itemsize
 
-    def number(value: int) -> relax.Expr:
-        return relax.const(np.array(value, dtype), dtype.name)
-
-    def where(hit: relax.Expr, value: relax.Expr, otherwise: relax.Expr) -> relax.Expr:
-        return bb.normalize(relax.op.where(bb.normalize(hit), value, otherwise))
-
     def beyond(value: relax.Expr, otherwise: relax.Expr) -> relax.Expr:
         """One comparison a choice: TVM loads booleans as bytes, and LLVM refuses to mix them with comparisons."""
         if dtype.kind == "i":
-            otherwise = where(relax.op.less(count, number(0)), value, otherwise)
-        return where(relax.op.greater(count, number(width - 1)), value, otherwise)
+            otherwise = _where(bb, relax.op.less(count, _number(0, dtype)), value, otherwise)
+        return _where(bb, relax.op.greater(count, _number(width - 1, dtype)), value, otherwise)
 
-    limited = beyond(number(width - 1), count)
+    limited = beyond(_number(width - 1, dtype), count)
     shifted = bb.normalize((relax.op.left_shift if left else relax.op.right_shift)(x, limited))
-    return shifted if not left and dtype.kind == "i" else beyond(number(0), shifted)
+    return shifted if not left and dtype.kind == "i" else beyond(_number(0, dtype), shifted)
 
 
 @converts("BitCast")

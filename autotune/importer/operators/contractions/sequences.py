@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import relax
 
+from autotune.importer.onnx_model.scope import Array
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.operators.contractions.integer_products import ByteWeight, matmul_integer, wanted_type
 from autotune.importer.operators.recurrent_ops import GATES
@@ -18,8 +18,6 @@ from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
 from autotune.importer.rewriting.relax_values import constant_of, kernel_call, sizes_of, text_of
 from schedules.templates.cpu.recurrent import LANES, UNITS, byte_lstm_steps, gru_steps, lstm_steps
 from schedules.vocabulary.errors import ModelError
-
-Array = NDArray[Any]
 
 
 @converts("LSTM", "GRU")
@@ -71,7 +69,8 @@ def results_of(
         parts = []
         for out, backwards in outs:
             start = (0 if backwards else steps) if last else (0 if backwards else 1)
-            rows = _rows(bb, out, (which, start, 0), (which + 1, start + (1 if last else steps), hidden))
+            stop = start + (1 if last else steps)  # of h (0) or c (1), rows and hidden units
+            rows = bb.emit(relax.op.strided_slice(out, [0, 1, 3], [which, start, 0], [which + 1, stop, hidden]))
             parts.append(bb.emit(relax.op.reshape(rows, part_shape)))
         return parts[0] if len(parts) == 1 else bb.emit(relax.op.concat(parts, axis=axis))
 
@@ -116,13 +115,6 @@ def state_of(
         return relax.const(np.zeros((batch, hidden), np.float32))
     one = bb.emit(relax.op.reshape(bb.emit(relax.op.strided_slice(value, [0], [index], [index + 1])), shape))
     return one if units == hidden else bb.emit(relax.op.nn.pad(one, [0, 0, 0, hidden - units]))
-
-
-def _rows(
-    bb: relax.BlockBuilder, out: relax.Expr, begin: tuple[int, int, int], end: tuple[int, int, int]
-) -> relax.Expr:
-    """States ``begin`` to ``end``: h (0) or c (1), row, hidden unit."""
-    return bb.emit(relax.op.strided_slice(out, [0, 1, 3], list(begin), list(end)))
 
 
 CLOSED = 1e9
@@ -170,10 +162,9 @@ def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
         arrays = (np.ascontiguousarray(panels), scales.reshape(shape[2:]), sums.reshape(-1, *shape[2:]))
         operands += [relax.const(array) for array in arrays]
         operands += [state_of(bb, state, index, (batch, units), hidden) for state in states]
-        func = byte_lstm_steps(steps, batch, hidden, backwards, shifted=len(sums) > 1)
-        kernel = bb.add_func(func.without_attr("global_symbol"), "byte_lstm_steps")
-        shape_of_states = relax.TensorType((2, steps + 1, batch, hidden), "float32")
-        outs.append((bb.emit(relax.op.call_tir(kernel, relax.Tuple(operands), shape_of_states)), backwards))
+        kernel = byte_lstm_steps(steps, batch, hidden, backwards, shifted=len(sums) > 1)
+        out_shape = (2, steps + 1, batch, hidden)
+        outs.append((kernel_call(bb, kernel, "byte_lstm_steps", operands, out_shape, "float32"), backwards))
     return results_of(bb, outs, (steps, batch, units), 2)
 
 

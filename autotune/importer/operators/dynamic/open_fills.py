@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
-from autotune.importer.onnx_model.scope import Array
 from autotune.importer.operators.dynamic.lengths import Length
 from autotune.importer.operators.dynamic.open_sizes import ROWS, Made, Open, OpenNode
 from autotune.importer.operators.dynamic.regions import regions_of
@@ -44,7 +43,7 @@ def constant_of_shape(at: OpenNode) -> Made | None:
     if wanted is None or len(lengths) > 1:
         return None
     tensor = at.node.attr("value")
-    value = np.zeros(1, np.float32) if tensor is None else _array(tensor)
+    value = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor).reshape(-1)
     most = [n.most for n in wanted]
     if math.prod(most) <= FILLED:
         filled = at.share(
@@ -53,10 +52,6 @@ def constant_of_shape(at: OpenNode) -> Made | None:
     else:
         filled = at.e.op("Expand", at.e.const(value.reshape(())), at.e.ints(*most))
     return [(str(filled), Open(*lengths[0]) if lengths else None)]
-
-
-def _array(tensor: TensorProto) -> Array:
-    return np.asarray(numpy_helper.to_array(tensor)).reshape(-1)
 
 
 @handles("Range")

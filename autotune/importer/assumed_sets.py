@@ -15,9 +15,8 @@ from pathlib import Path
 import onnx
 import onnx.numpy_helper
 
-from autotune.importer.onnx_model.guessed_shapes import guessed_sets
 from autotune.importer.onnx_model.inline_weights import model_without_weights
-from autotune.importer.onnx_model.input_shapes import assumed_text, open_batches
+from autotune.importer.onnx_model.input_shapes import assumed_text, guessed_sets, open_batches
 from autotune.importer.onnx_model.shapes import is_fixed, is_known, true_inputs
 
 LEAST_REUSE = 50

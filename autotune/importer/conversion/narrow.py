@@ -12,12 +12,12 @@ from copy import deepcopy
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.formats import INTEGERS, NARROW, SCALES, STORAGE
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import MOVES, attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.onnx_model.tensors import array_of
+from autotune.importer.operators.minifloat import INTEGERS, NARROW, SCALES, STORAGE
 from autotune.importer.rewriting.emit import HALVES
 from schedules.vocabulary.errors import ModelError
 
@@ -36,7 +36,7 @@ IMAGE_RANK = 4
 
 
 def encoded(model: ModelProto, half_native: bool = False) -> ModelProto:
-    """A copy in which every tensor of a narrow type holds its codes (``formats``); the model itself if there is none.
+    """A copy in which every tensor of a narrow type holds its codes (``minifloat``); the model itself if there is none.
 
     Args:
         half_native: keep bf16 tensors, and leave 16-bit operands to ``HALF_NATIVE`` operators.

@@ -24,9 +24,8 @@ ORDER = (
 """Sub-packages of ``autotune``: each imports itself and those before it. Nothing imports a contribution."""
 
 IMPORTER_ORDER = (
-    *("onnx_model", "model_files", "rewriting", "operators", "operators/contractions"),
-    *("operators/dynamic", "operators/whole_numbers", "fusion", "integers", "low_bits", "generation", "conversion"),
-    *("layouts", "images", ""),
+    *("onnx_model", "rewriting", "operators", "operators/contractions", "operators/dynamic"),
+    *("fusion", "integers", "low_bits", "generation", "conversion", "layouts", "images", ""),
 )
 """Folders of ``autotune/importer``, then its own modules: each imports itself and those before it."""
 

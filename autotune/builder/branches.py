@@ -23,7 +23,7 @@ from autotune.host.roofline import Roofline
 from autotune.importer.conversion.packed_outputs import WHOLE, frame_of
 from autotune.importer.guarded_import import Inputs, Sound, count_nodes, guarded
 from autotune.importer.load import load_model
-from autotune.importer.onnx_model.mend import outer_reads
+from autotune.importer.onnx_model.graph_walk import outer_reads
 from autotune.importer.onnx_model.operator_splits import Share, split_operators
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter

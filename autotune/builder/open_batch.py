@@ -24,9 +24,8 @@ from autotune.artifact.composite import one_part
 from autotune.artifact.directory import Artifact
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.load import load_model
-from autotune.importer.model_files.inline_weights import model_without_weights
-from autotune.importer.onnx_model.guessed_shapes import BATCHES
-from autotune.importer.onnx_model.input_shapes import open_batches
+from autotune.importer.onnx_model.inline_weights import model_without_weights
+from autotune.importer.onnx_model.input_shapes import BATCHES, open_batches
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.importer.onnx_model.shapes import dim_name, is_known, true_inputs
 from autotune.interface import Interface, TensorSpec

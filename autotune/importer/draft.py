@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +25,6 @@ class GraphDraft:
     Attributes:
         original: the checked model, which stays as it is.
         model: what passes change.
-        expand: more standard operators to replace by the function body that ONNX defines them with.
         activations: uint8 or int8, which products of quantised tensors read; "" where they become fp32.
         inputs: names of the model's inputs, without the weights that are inputs of a skeleton.
         before, after: steps of the host before and after the kernels.
@@ -34,7 +32,6 @@ class GraphDraft:
 
     original: ModelProto
     model: ModelProto
-    expand: Collection[str] = ()
     activations: str = "uint8"
     inputs: list[str] = field(default_factory=list)
     before: list[HostStep] = field(default_factory=list)

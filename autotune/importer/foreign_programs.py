@@ -48,7 +48,7 @@ class ForeignPrograms(AbstractContextManager["ForeignPrograms"]):
     """Reads programs in a fork, which starts with the first one."""
 
     def __init__(self) -> None:
-        self._worker = ForkedWorker(_answer, LogError)
+        self._worker = ForkedWorker(lambda request: request[0](*request[1]), LogError)
 
     def __exit__(self, *exc: object) -> None:
         self._worker.close()
@@ -79,11 +79,6 @@ class ForeignPrograms(AbstractContextManager["ForeignPrograms"]):
             return self._worker.request((work, content)), ""
         except AutotuneError as error:
             return None, last_line(error)[:300]
-
-
-def _answer(request: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
-    work, content = request
-    return work(*content)
 
 
 def _check(task: str, program: str) -> None:

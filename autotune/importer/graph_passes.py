@@ -6,7 +6,8 @@ The interface stays: the same inputs and outputs, by name, order and shape.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from copy import deepcopy
 
 import onnx
 import onnx.version_converter
@@ -20,7 +21,7 @@ from autotune.importer.conversion.resolve import resolve
 from autotune.importer.draft import GraphDraft
 from autotune.importer.integers.integer_graph import make_integer
 from autotune.importer.low_bits.low_bit_graph import has_packed, keep_packed
-from autotune.importer.onnx_model.graph_edits import drop_unused, tidy
+from autotune.importer.onnx_model.graph_edits import drop_unused, keep_only, tidy
 from autotune.importer.onnx_model.graph_walk import walk_nodes
 from autotune.importer.onnx_model.mend import drop_undeclared
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, is_fixed, skeleton, true_inputs
@@ -75,7 +76,7 @@ def take_strings_out(draft: GraphDraft) -> None:
 def replace_foreign(draft: GraphDraft) -> None:
     """Replace ONNX Runtime's own operators by standard ones."""
     if expand_foreign(draft.model, draft.inputs):
-        infer_shapes(draft.model, draft.name)  # ONNX could not check the inputs of these operators before
+        infer_shapes(draft.model)  # ONNX could not check the inputs of these operators before
 
 
 def raise_opset(draft: GraphDraft) -> None:
@@ -86,7 +87,7 @@ def raise_opset(draft: GraphDraft) -> None:
 def keep_low_bits(draft: GraphDraft) -> None:
     """Keep weights of few bits packed."""
     if has_packed(draft.model):
-        _declare_resolved(draft.model, draft.inputs, draft.expand)
+        _declare_resolved(draft.model, draft.inputs)
         keep_packed(draft.model, draft.inputs)
 
 
@@ -99,8 +100,7 @@ def keep_integers(draft: GraphDraft) -> None:
 
 def resolve_sizes(draft: GraphDraft) -> None:
     """Compute all sizes, unroll loops and apply rewrites, until nothing changes."""
-    draft.model, steps = resolve(draft.model, draft.inputs, draft.expand)
-    draft.after = [*steps, *draft.after]
+    draft.after = [*resolve(draft.model, draft.inputs), *draft.after]
 
 
 def restore_weights(draft: GraphDraft) -> None:
@@ -111,7 +111,7 @@ def restore_weights(draft: GraphDraft) -> None:
 def infer_again(draft: GraphDraft) -> None:
     """Drop what nothing reads, and check every shape."""
     drop_unused(draft.model.graph)
-    infer_shapes(draft.model, draft.name)
+    infer_shapes(draft.model)
 
 
 def note_frame(draft: GraphDraft) -> None:
@@ -120,12 +120,13 @@ def note_frame(draft: GraphDraft) -> None:
     set_frame(draft.model, draft.original, inputs, (draft.before, draft.after))
 
 
-def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[str]) -> None:
+def _declare_resolved(small: ModelProto, inputs: list[str]) -> None:
     """Give ``small``, in place, its shapes, also those that only ``resolve`` finds, as behind a mask's ``Range``."""
     tidy(small.graph)
-    infer_shapes(small, small.graph.name or "model", strict=False)
+    infer_shapes(small, strict=False)
+    resolved = deepcopy(small)
     try:
-        resolved, _ = resolve(ModelProto.FromString(small.SerializeToString()), inputs, expand)
+        resolve(resolved, inputs)
     except ModelError:  # the model is resolved again when weights are packed, and refused by then if it must be
         return
     produced = {name for node in small.graph.node for name in node.output} - {
@@ -133,9 +134,8 @@ def _declare_resolved(small: ModelProto, inputs: list[str], expand: Collection[s
     }
     fixed = (value for value in resolved.graph.value_info if is_fixed(value.type.tensor_type))
     deduced = {value.name: value for value in fixed if value.name in produced}
-    kept = [value for value in small.graph.value_info if value.name not in deduced]
-    del small.graph.value_info[:]
-    small.graph.value_info.extend([*kept, *deduced.values()])
+    keep_only(small.graph.value_info, lambda value: value.name not in deduced)
+    small.graph.value_info.extend(deduced.values())
 
 
 def _converted(model: ModelProto) -> ModelProto:
@@ -169,12 +169,9 @@ def _say_coordinates(model: ModelProto) -> None:
     """Give every Resize, in place, the attributes that mean what it was before opset 11: the converter forgets them."""
     said = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": BY_SCALE}
     for node in walk_nodes(model.graph.node):
-        if node.op_type != "Resize":
-            continue
-        for index in reversed(range(len(node.attribute))):
-            if node.attribute[index].name in said:
-                del node.attribute[index]
-        node.attribute.extend(helper.make_attribute(name, value) for name, value in said.items())
+        if node.op_type == "Resize":
+            keep_only(node.attribute, lambda attribute: attribute.name not in said)
+            node.attribute.extend(helper.make_attribute(name, value) for name, value in said.items())
 
 
 def _same_interface(one: ModelProto, other: ModelProto) -> bool:

@@ -37,14 +37,18 @@ from autotune.host.pages import ALIGNMENT
 from autotune.host.process_limits import cause_of_death, end_with_parent, signal_of
 from autotune.importer.conversion.dead_branches import notes_of
 from autotune.importer.conversion.flat_model import flatten
-from autotune.importer.conversion.operator_attribution import kinds_alone
-from autotune.importer.conversion.packed_outputs import WHOLE
 from autotune.importer.generation.caches import add_lengths
 from autotune.importer.import_worker import ADVICE, ImportWorker, Limits
 from autotune.importer.load import load_model
-from autotune.importer.onnx_model.graph_walk import walk_nodes
-from autotune.importer.onnx_model.loop_states import declare_states
-from autotune.importer.onnx_model.segments import Segment, declare_foreign, refuse_random, split
+from autotune.importer.onnx_model.graph_walk import all_nodes
+from autotune.importer.onnx_model.segments import (
+    Segment,
+    declare_foreign,
+    declare_states,
+    kinds_alone,
+    refuse_random,
+    split,
+)
 from autotune.importer.operators.recurrent_ops import laid_out
 from autotune.importer.program import Program, import_program, simplified
 from autotune.options import FP32, Precision
@@ -116,11 +120,11 @@ def import_model(
         return import_program(simple, target, precision, caches)
 
     try:
-        model, program = _forked(path, inputs, work, limits or LIMITS.get(), apart=True)
+        model, program = guarded(path, inputs, work, apart=True, limits=limits)
     except _DeathError as death:
         crashed = signal_of(death.status) not in (signal.SIGXCPU, signal.SIGKILL)  # it took no more than it may
-        culprit = _culprit(path, inputs, target, limits or LIMITS.get()) if crashed else ""
-        raise ModelError(_after_death(path, death.status, culprit)) from None
+        culprit = _culprit(path, inputs, target, limits) if crashed else ""
+        raise _DeathError(path, death.status, culprit) from None
     assert isinstance(program, Program)
     return model, program
 
@@ -188,60 +192,51 @@ def _surviving(part: onnx.ModelProto, target: Target) -> None:
             logging.getLogger().handlers = []
             seconds = math.ceil(LIMITS.get().seconds(0, count_nodes(part)))
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-            _import_segment(part, target)
-            status = 0
+            # A segment is kernels and nothing else: the host has no part in it.
+            status = int(import_program(simplified(part, target), target).frame is not None)
         os._exit(status)
     _, status = os.waitpid(pid, 0)
     if status:
         raise UnsupportedError(f"{part.graph.name or 'the segment'} cannot be imported: {cause_of_death(status)}")
 
 
-def _import_segment(part: onnx.ModelProto, target: Target) -> None:
-    """Import a segment, which is kernels and nothing else.
-
-    Raises:
-        UnsupportedError: if it cannot be imported, or the host has a part in it.
-    """
-    if import_program(simplified(part, target), target).frame is not None:
-        raise UnsupportedError(f"{part.graph.name or 'the segment'}: {WHOLE}")
-
-
 def count_nodes(model: onnx.ModelProto) -> int:
     """Nodes of the graph, of the graphs in it, and of the model's functions."""
-    bodies = [model.graph.node, *(function.node for function in model.functions)]
-    return sum(1 for body in bodies for _ in walk_nodes(body))
+    return sum(1 for _ in all_nodes(model))
+
+
+class _DeathError(ModelError):
+    """A fork died before it could answer; ``status`` is as ``os.waitpid`` has it, ``culprit`` as ``_culprit`` says."""
+
+    def __init__(self, path: Path, status: int, culprit: str = "") -> None:
+        where = f" at {culprit}" if culprit else ""
+        text = f"{path.name}: importing it crashed ({cause_of_death(status)}){where}; {ADVICE}"
+        if signal_of(status) == signal.SIGXCPU:
+            text = (
+                f"{path.name}: importing it takes more time than a model of its size may; if you trust it, allow more, "
+                "as in --import-memory 4GB, which lifts this limit too"
+            )
+        super().__init__(text)
+        self.status = status
 
 
 def guarded(
-    path: Path, inputs: Inputs, work: Callable[[Sound], Any], foreign: bool = False
+    path: Path,
+    inputs: Inputs,
+    work: Callable[[Sound], Any],
+    foreign: bool = False,
+    apart: bool = False,
+    limits: Limits | None = None,
 ) -> tuple[onnx.ModelProto, Any]:
     """The checked model, and what ``work`` returns, done in a fork.
+
+    Args:
+        foreign, apart: as ``load_model`` has them.
 
     Raises:
         ModelError, UsageError: as ``work``, and where the fork died or did not end.
     """
-    try:
-        return _forked(path, inputs, work, LIMITS.get(), foreign)
-    except _DeathError as death:
-        raise ModelError(_after_death(path, death.status)) from None
-
-
-class _DeathError(Exception):
-    """A fork died before it could answer; ``status`` is as ``os.waitpid`` has it."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
-def _forked(
-    path: Path,
-    inputs: Inputs,
-    work: Callable[[Sound], Any],
-    limits: Limits,
-    foreign: bool = False,
-    apart: bool = False,
-) -> tuple[onnx.ModelProto, Any]:
+    limits = limits or LIMITS.get()
     ours, theirs = multiprocessing.Pipe(duplex=False)
     memory = os.memfd_create("tune-import")
     pid = os.fork()
@@ -253,7 +248,7 @@ def _forked(
         return _follow(path, lambda: load_model(path, inputs, foreign, apart), ours, memory, limits)
     except EOFError:
         _, status = os.waitpid(pid, 0)
-        raise _DeathError(status) from None
+        raise _DeathError(path, status) from None
     finally:
         ours.close()
         os.close(memory)
@@ -262,7 +257,7 @@ def _forked(
             os.waitpid(pid, 0)
 
 
-def _culprit(path: Path, inputs: Inputs, target: Target, limits: Limits) -> str:
+def _culprit(path: Path, inputs: Inputs, target: Target, limits: Limits | None) -> str:
     """The first operator whose import alone kills a process, in words; empty if none does.
 
     A second fork imports every kind of operator alone, and notes in shared memory which one is next.
@@ -279,7 +274,7 @@ def _culprit(path: Path, inputs: Inputs, target: Target, limits: Limits) -> str:
                     import_program(alone, target)
 
         try:
-            _forked(path, inputs, work, limits)
+            guarded(path, inputs, work, limits=limits)
         except _DeathError:
             return note[:].rstrip(b"\0").decode(errors="ignore")
         except AutotuneError:  # out of time, for one
@@ -319,14 +314,3 @@ def _received(memory: int, lengths: Sequence[int]) -> Any:
         parts.append(whole[place : place + length])
         place += -(-length // ALIGNMENT) * ALIGNMENT
     return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 - our own fork wrote it
-
-
-def _after_death(path: Path, status: int, culprit: str = "") -> str:
-    """One line on a fork that died before it could answer; ``culprit`` as ``_culprit`` says."""
-    if signal_of(status) == signal.SIGXCPU:
-        return (
-            f"{path.name}: importing it takes more time than a model of its size may; if you trust it, allow more, as "
-            "in --import-memory 4GB, which lifts this limit too"
-        )
-    where = f" at {culprit}" if culprit else ""
-    return f"{path.name}: importing it crashed ({cause_of_death(status)}){where}; {ADVICE}"

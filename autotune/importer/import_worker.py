@@ -111,13 +111,6 @@ class ImportWorker:
             known.handlers = []
         root.addHandler(_Forwarded(self._connection))
 
-    def _limit_by_size(self) -> None:
-        """Limit what this process may take by the model's bytes on disk."""
-        self._size = self._path.stat().st_size if self._path.is_file() else 0
-        self._limit(0)
-        self._size += external_bytes(self._path)
-        self._limit(0)
-
     def _limit(self, nodes: int) -> float:
         """Set the limits for what is known of the model by now; the CPU seconds left."""
         left_s = self._limits.seconds(self._size, nodes)
@@ -134,7 +127,10 @@ class ImportWorker:
 
         name = self._path.name
         try:
-            self._limit_by_size()
+            self._size = self._path.stat().st_size if self._path.is_file() else 0
+            self._limit(0)
+            self._size += external_bytes(self._path)
+            self._limit(0)
             return ("done", self._write(work(sound)))
         except AutotuneError as error:
             return ("refused", self._too_large() if is_out_of_memory(str(error)) else error)

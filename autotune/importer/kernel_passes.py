@@ -38,6 +38,7 @@ from autotune.importer.layouts.shared_kernels import share_kernels
 from autotune.importer.layouts.small_chains import small_chains_apart
 from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.layouts.tensor_layouts import elementwise_as_said
+from autotune.importer.onnx_model.shapes import true_inputs
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
 from autotune.importer.rewriting.relax_values import bindings_of, operator_name
 from autotune.interface import TensorSpec
@@ -46,7 +47,7 @@ from schedules.lower import NUMBERS, normalise, operations, program_of, task_key
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates.amx.amx_product import has_amx, terms
-from schedules.templates.instructions.dots import DotForm, byte_form, form_of, pair_form
+from schedules.templates.instructions.dots import byte_form, form_of, pair_form
 from schedules.templates.low_bit.low_bit_tiles import has_tiles
 from schedules.vocabulary.errors import ModelError
 
@@ -125,8 +126,7 @@ def interface(model: onnx.ModelProto) -> tuple[tuple[TensorSpec, ...], tuple[Ten
 
 def inputs_of(model: onnx.ModelProto) -> tuple[TensorSpec, ...]:
     """Inputs of an ONNX graph with static shapes, without initialisers."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    return tuple(_spec(info) for info in model.graph.input if info.name not in constants)
+    return tuple(map(_spec, true_inputs(model.graph)))
 
 
 def _spec(info: onnx.ValueInfoProto) -> TensorSpec:
@@ -146,21 +146,13 @@ def _blocked(model: onnx.ModelProto, module: IRModule, target: Target) -> Blocke
     pairs = partial(pair_form, target=target)
     form = pairs(byte_form(target)) if any(node.op_type in PRODUCTS for node in model.graph.node) else None
     panel = max(target.lanes(), form.depth if form else 0)
-    images = _convolved(module)
+    calls = [binding.value for binding in bindings_of(module) if operator_name(binding.value) == "relax.nn.conv2d"]
+    forms = (form_of(str(call.args[0].ty.dtype), str(call.args[1].ty.dtype)) for call in calls)
+    images = [(int(call.ty.shape[1]), form) for call, form in zip(calls, forms, strict=True)]
     rows = {terms(form) for _, form in images if has_amx(form, target) and form is not None}
     block = max(rows, default=panel)
     whole = all(channels % block == 0 or channels < panel for channels, _ in images)  # fewer are padded in any case
     return Blocked(block if whole else panel, pairs, panel, has_tiles(target))
-
-
-def _convolved(module: IRModule) -> list[tuple[int, DotForm | None]]:
-    """Return the channels of every convolution of ``main`` and the form of its products."""
-    called = [binding.value for binding in bindings_of(module)]
-    return [
-        (int(call.ty.shape[1]), form_of(str(call.args[0].ty.dtype), str(call.args[1].ty.dtype)))
-        for call in called
-        if operator_name(call) == "relax.nn.conv2d"
-    ]
 
 
 def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) -> IRModule:
@@ -200,33 +192,24 @@ def _output_named_apart(module: IRModule) -> IRModule:
     return module
 
 
-def _calls(module: IRModule) -> list[tuple[str, list[bool]]]:
-    """(kernel name, is each argument a weight) of every kernel call of ``main``, in order."""
-    main = module["main"]
-    inputs = int(main.attrs["num_input"])
-    weights = set(main.params[inputs:])
-    calls = []
-    for binding in bindings_of(module):
-        call = binding.value
-        if operator_name(call) == "relax.call_tir":
-            arguments = call.args[1].fields
-            constant = [isinstance(argument, GenericConst) or argument in weights for argument in arguments]
-            calls.append((call.args[0].name_hint, constant))
-    return calls
-
-
 def _tasks(module: IRModule, target: Target) -> tuple[tuple[Task, ...], dict[str, str], dict[str, str]]:
     tasks: dict[str, Task] = {}
     programs: dict[str, str] = {}
     kernels: dict[str, str] = {}
     uses: Counter[str] = Counter()
-    for name, is_weight in _calls(module):
+    weights = set(module["main"].params[int(module["main"].attrs["num_input"]) :])
+    for call in (binding.value for binding in bindings_of(module)):
+        if operator_name(call) != "relax.call_tir":
+            continue
+        name, arguments = call.args[0].name_hint, call.args[1].fields
         if name not in kernels:
             func = normalise(module[name])
             key = task_key(func)
             kernels[name] = key
             if key not in tasks:
-                constants = tuple(index for index, weight in enumerate(is_weight) if weight)
+                constants = tuple(
+                    index for index, arg in enumerate(arguments) if isinstance(arg, GenericConst) or arg in weights
+                )
                 numbers = tuple(float(number) for number in module[name].attrs.get(NUMBERS, ()))
                 described = describe(func, key, name, template_name(func, target), constants)
                 tasks[key] = replace(described, numbers=numbers)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,14 @@ from autotune.importer.conversion.flat_model import OPSET_NOTE, agree_on_opsets,
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.conversion.live_ranges import Axes, OpenShapes, followed_axes, mask_ranges
 from autotune.importer.conversion.noise_inputs import set_noise_apart
-from autotune.importer.model_files.inline_weights import parts_without_weights
-from autotune.importer.model_files.sparse_tensors import fill_sparse
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
+from autotune.importer.onnx_model.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes
 from autotune.importer.onnx_model.mend import drop_undeclared, mend
 from autotune.importer.onnx_model.open_axes import open_places
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
-from autotune.importer.onnx_model.tensors import fill_external, load_tensors, place_of
+from autotune.importer.onnx_model.tensors import fill_external, fill_sparse, load_tensors, place_of
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import ModelError, UnsupportedError, first_line
 
@@ -116,23 +116,18 @@ def _followed(path: Path, shapes: OpenShapes, changed_ns: int) -> dict[str, Axes
     return followed_axes(at, shapes)
 
 
-def _near(path: Path) -> str:
-    """An advice that names an ONNX file of the same folder with a similar name, if there is one."""
-    try:
-        return did_you_mean(path.name, sorted(file.name for file in path.parent.glob("*.onnx")))
-    except OSError:
-        return ""
-
-
 def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[str, int, int]]]:
     """The model, and the places of weights that it says are external and that lie in its file.
 
     Weights are never in memory twice: where they do not stay in the file, each is read into the parsed model.
     """
+    advice = "give the path of an ONNX file"
     if not path.exists():
-        raise ModelError(f"{path} does not exist; {_near(path)}give the path of an ONNX file")
+        with suppress(OSError):
+            advice = did_you_mean(path.name, sorted(file.name for file in path.parent.glob("*.onnx"))) + advice
+        raise ModelError(f"{path} does not exist; {advice}")
     if not path.is_file():
-        raise ModelError(f"{path} is not a file; give the path of an ONNX file")
+        raise ModelError(f"{path} is not a file; {advice}")
     places: Iterable[tuple[int, int]] = ()
     try:
         parts = parts_without_weights(path)
@@ -224,7 +219,8 @@ def _check_operators(model: onnx.ModelProto, name: str, foreign: bool) -> None:
     Operators of ONNX's other domains pass if they are defined by a function body, which ``simplify`` expands.
     """
     functions = {(function.domain, function.name) for function in model.functions}
-    for opsets, nodes in _bodies(model):
+    bodies = [(model.opset_import, model.graph.node), *((own.opset_import, own.node) for own in model.functions)]
+    for opsets, nodes in bodies:
         versions = {"" if opset.domain in STANDARD_DOMAINS else opset.domain: opset.version for opset in opsets}
         version = versions.setdefault("", 1)
         newest = onnx.defs.onnx_opset_version()
@@ -238,13 +234,6 @@ def _check_operators(model: onnx.ModelProto, name: str, foreign: bool) -> None:
                 continue
             if not is_expandable(node, version):
                 _check_operator(node, versions, name)
-
-
-def _bodies(model: onnx.ModelProto) -> Iterator[tuple[Sequence[onnx.OperatorSetIdProto], Iterable[NodeProto]]]:
-    """Opsets and nodes of the graph, then of each function."""
-    yield model.opset_import, model.graph.node
-    for function in model.functions:
-        yield function.opset_import, function.node
 
 
 def _check_operator(node: NodeProto, versions: Mapping[str, int], name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,11 @@ from tvm import relax
 from autotune.frame.frame import Frame
 from autotune.host.dtypes import as_words
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.conversion.operator_attribution import attributed
 from autotune.importer.conversion.packed_outputs import frame_of
 from autotune.importer.conversion.static_calls import static_calls
 from autotune.importer.draft import GraphDraft, KernelDraft
 from autotune.importer.import_passes import PROGRAM, SIMPLIFY, run
+from autotune.importer.onnx_model.segments import attributed
 from autotune.interface import Cache, TensorSpec
 from autotune.options import FP32, Precision
 from schedules.lower import Spaces
@@ -62,19 +62,18 @@ class Program:
     open_rows: int = 0
 
 
-def simplify(model: onnx.ModelProto, expand: Collection[str] = (), activations: str = "uint8") -> onnx.ModelProto:
+def simplify(model: onnx.ModelProto, activations: str = "uint8") -> onnx.ModelProto:
     """An equivalent, simpler model; ``model`` is left as it is.
 
     Args:
         model: as ``load_model`` gives it.
-        expand: standard operators to replace by the function body that ONNX defines them with, such as ``"Selu"``.
         activations: uint8 or int8, which products of quantised tensors read, summed as integers; "" where all that is
             between two quantisers becomes fp32.
 
     Raises:
         ModelError: if a function cannot be expanded, or the expanded model's shapes do not fit.
     """
-    draft = GraphDraft(model, model, expand, activations)
+    draft = GraphDraft(model, model, activations)
     run(SIMPLIFY, draft, "checked")
     return draft.model
 

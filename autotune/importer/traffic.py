@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.importer.model_files.inline_weights import model_without_weights
+from autotune.importer.onnx_model.inline_weights import model_without_weights
 from autotune.importer.onnx_model.open_axes import quantises_whole_tensors
 from autotune.importer.onnx_model.shape_sets import MOST_SETS, Shape
 from schedules.vocabulary.bounded import parsed_json

@@ -25,7 +25,7 @@ from autotune.frame.noise import is_live, noise_of
 from autotune.graph.steps import LiveRows
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
-from autotune.importer.model_files.inline_weights import model_without_weights
+from autotune.importer.onnx_model.inline_weights import model_without_weights
 from autotune.importer.onnx_model.open_axes import open_interface, sets_with_live, wider_shapes
 from autotune.interface import Interface, TensorSpec
 from autotune.options import AUTO, BF16

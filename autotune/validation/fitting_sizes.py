@@ -16,10 +16,9 @@ from onnx.external_data_helper import uses_external_data
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.kernel_passes import inputs_of
-from autotune.importer.model_files.inline_weights import model_without_weights
 from autotune.importer.onnx_model.graph_walk import walk_nodes, walk_tensors
-from autotune.importer.onnx_model.guessed_shapes import BATCH, guessed_shapes
-from autotune.importer.onnx_model.input_shapes import assumed_text
+from autotune.importer.onnx_model.inline_weights import model_without_weights
+from autotune.importer.onnx_model.input_shapes import BATCH, assumed_text, guessed_shapes
 from autotune.importer.onnx_model.shapes import infer_shapes, is_fixed, is_known, shape_text, true_inputs
 from autotune.runtime.segmented_executor import open_onnxruntime
 from autotune.validation.arithmetic.fitting_values import fitting_feed

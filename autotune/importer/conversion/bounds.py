@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from copy import deepcopy
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.graph_edits import replace_nodes
+from autotune.importer.onnx_model.graph_edits import keep_only, replace_nodes
 from autotune.importer.onnx_model.graph_walk import Names
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.rewriting.registry import split_to_slices
@@ -35,9 +34,7 @@ def bounded(model: ModelProto) -> ModelProto:
         if node.op_type == "Identity" and node.input[0] in sources:
             node.op_type = COPY
         if node.op_type == "Concat":  # what is empty adds nothing
-            parts = [name for name in node.input if math.prod(scope.shapes.get(name, (1,)))]
-            del node.input[:]
-            node.input.extend(parts)
+            keep_only(node.input, lambda name: 0 not in scope.shapes.get(name, ()))
         nodes.append(node)
     for value in graph.output:
         if value.name in sources:  # an output of its own: the copy takes the name, the readers keep the original
@@ -46,21 +43,13 @@ def bounded(model: ModelProto) -> ModelProto:
             value.name = copied
     replace_nodes(graph, nodes)
     for field in (graph.input, graph.output):
-        kept = [value for value in field if not _is_empty(value)]
-        if len(kept) < len(field):
-            copies = [ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-            del field[:]
-            field.extend(copies)
+        keep_only(field, lambda value: all(dim.dim_value for dim in value.type.tensor_type.shape.dim))
     if not graph.output:  # an artifact has a kernel: this one makes what nobody asks for
         del graph.node[:]
         graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.float32), COPY))
         graph.node.append(helper.make_node(COPY, [COPY], [f"{COPY}/made"], COPY))
         graph.output.append(helper.make_tensor_value_info(f"{COPY}/made", TensorProto.FLOAT, [1]))
     return copy
-
-
-def _is_empty(value: ValueInfoProto) -> bool:
-    return any(dim.dim_value == 0 for dim in value.type.tensor_type.shape.dim)
 
 
 def _check_shapes(model: ModelProto, scope: Scope) -> None:

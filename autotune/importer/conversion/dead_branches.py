@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto
 from onnx.shape_inference import InferenceError
 
 from autotune.importer.conversion.flat_model import OPSET_NOTE, flatten
 from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.graph_walk import Names, name_nodes, rename
+from autotune.importer.onnx_model.graph_walk import name_nodes
 from autotune.importer.onnx_model.input_shapes import ASSUMED_NOTE, drop_notes
+from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.segments import Cutter
 from autotune.importer.onnx_model.shapes import infer_shapes, skeleton, true_inputs
+from autotune.importer.operators.control import inlined
+from autotune.importer.rewriting.registry import replacement
 from schedules.vocabulary.errors import ModelError, first_line
 
 SIDES = {"then_branch": "else_branch", "else_branch": "then_branch"}
@@ -52,7 +55,7 @@ def drop_dead_branches(model: ModelProto) -> None:
     if not choices or model.functions:
         return
     # Nothing of a skeleton is large: parts of it are cut out without the weights that they read.
-    cutter, name, kept = Cutter(skeleton(model)), model.graph.name or "model", list(model.graph.node)
+    cutter, kept = Cutter(skeleton(model)), list(model.graph.node)
     changed = False
     for node in choices:
         misfits = {side: _misfit(cutter.part([node]), side) for side in SIDES}
@@ -63,12 +66,12 @@ def drop_dead_branches(model: ModelProto) -> None:
             text = f"{text}, so its {taken} is always taken: {misfits[dead[0]]}"
             model.metadata_props.add(key=NOTE, value=f"{text}; give other sizes with --input to have both")
             place = next(number for number, other in enumerate(kept) if other is node)
-            kept[place : place + 1] = _taken(model.graph, node, taken)
+            kept[place : place + 1] = _taken(model, node, taken)
             changed = True
     if changed:
         replace_nodes(model.graph, kept)
         name_nodes(model.graph.node)
-        infer_shapes(model, name)
+        infer_shapes(model)
 
 
 def notes_of(model: ModelProto) -> Iterator[str]:
@@ -95,7 +98,7 @@ def _is_computed(graph: GraphProto, condition: str) -> bool:
 def _misfit(part: ModelProto, side: str) -> str:
     """Why the branch ``side`` of the one node of ``part`` cannot run; empty where it may."""
     (node,) = part.graph.node
-    replace_nodes(part.graph, _taken(part.graph, node, side))
+    replace_nodes(part.graph, _taken(part, node, side))
     del part.graph.value_info[:]
     for value in part.graph.output:
         if value.type.HasField("tensor_type"):
@@ -112,21 +115,6 @@ def _misfit(part: ModelProto, side: str) -> str:
     return ""
 
 
-def _taken(graph: GraphProto, node: NodeProto, side: str) -> list[NodeProto]:
-    """The nodes of a branch of ``node``, which make what that makes; its initialisers become ``graph``'s."""
-    body = GraphProto()
-    body.CopyFrom(next(attribute.g for attribute in node.attribute if attribute.name == side))
-    names = Names(graph)
-    own = [tensor.name for tensor in body.initializer] + [name for inner in body.node for name in inner.output if name]
-    new = {name: names.new(f"{node.name}/{name}") for name in own}  # the branches of other Ifs may use the same
-    for tensor in body.initializer:
-        tensor.name = new[tensor.name]
-    for inner in body.node:
-        rename(inner, new)
-    graph.initializer.extend(body.initializer)
-    ends = [
-        helper.make_node("Identity", [new.get(value.name, value.name)], [output], f"{node.name}/{output}")
-        for value, output in zip(body.output, node.output, strict=False)
-        if output
-    ]
-    return [*body.node, *ends]
+def _taken(model: ModelProto, node: NodeProto, side: str) -> list[NodeProto]:
+    """The nodes of a branch of ``node``, which make what that makes; its initialisers become the graph's."""
+    return replacement(lambda own, e: inlined(e, own.attr(side), [], side), node, Scope(model)) or []

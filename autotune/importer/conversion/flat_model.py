@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import onnx
 import onnx.checker
 import onnx.inliner
 import onnx.shape_inference
 from onnx import ModelProto, helper
 
-from autotune.importer.onnx_model.graph_edits import tidy
-from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
+from autotune.importer.onnx_model.graph_edits import keep_only, tidy
+from autotune.importer.onnx_model.graph_walk import all_nodes, name_nodes, walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
@@ -28,14 +30,13 @@ def flatten(model: ModelProto) -> ModelProto:
     small = inline_functions(skeleton(model))
     inputs = [value.name for value in true_inputs(model.graph)]
     tidy(small.graph)
-    name = model.graph.name or "model"
     changed = True
     while changed:  # each round takes nodes away, or a level of branches
-        infer_shapes(small, name, strict=False)
+        infer_shapes(small, strict=False)
         changed = fold(small) | rewrite(small, inputs, settled=False, only=("If",))[0]
         tidy(small.graph)
     flat = with_weights(small, model)
-    infer_shapes(flat, name)
+    infer_shapes(flat)
     return flat
 
 
@@ -65,7 +66,7 @@ def without_functions(model: ModelProto) -> ModelProto:
     if not model.functions:
         return model
     flat = with_weights(inline_functions(skeleton(model)), model)
-    infer_shapes(flat, flat.graph.name or "model")
+    infer_shapes(flat)
     return flat
 
 
@@ -107,8 +108,7 @@ def _is_valid(function: onnx.FunctionProto, model: ModelProto) -> bool:
     imported |= dict.fromkeys(STANDARD_DOMAINS, _opset(model))
     context = type(onnx.checker.DEFAULT_CONTEXT)()
     context.ir_version, context.opset_imports = onnx.checker.DEFAULT_CONTEXT.ir_version, imported
-    renewed = onnx.FunctionProto()
-    renewed.CopyFrom(function)
+    renewed = deepcopy(function)
     del renewed.opset_import[:]
     renewed.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in imported.items())
     try:
@@ -158,20 +158,17 @@ def _convertible(model: ModelProto, name: str) -> ModelProto:
 def _spell_function_defaults(model: ModelProto) -> None:
     """Write out, in place, attributes that calls leave to the default of their function: the inliner forgets them."""
     defaults = {(function.domain, function.name): function.attribute_proto for function in model.functions}
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in walk_nodes(nodes):
-            present = {attribute.name for attribute in node.attribute}
-            known = defaults.get((node.domain, node.op_type), ())
-            node.attribute.extend(attribute for attribute in known if attribute.name not in present)
+    for node in all_nodes(model):
+        present = {attribute.name for attribute in node.attribute}
+        known = defaults.get((node.domain, node.op_type), ())
+        node.attribute.extend(attribute for attribute in known if attribute.name not in present)
 
 
 def with_weights(small: ModelProto, model: ModelProto) -> ModelProto:
     """``small``, made from ``model``'s skeleton, with large initialisers again in place of the inputs they became."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    for index in reversed(range(len(small.graph.input))):
-        name = small.graph.input[index].name
-        if name in weights:
-            small.graph.initializer.append(weights[name])
-            del small.graph.input[index]
+    names = [value.name for value in small.graph.input if value.name in weights]
+    small.graph.initializer.extend(weights[name] for name in reversed(names))
+    keep_only(small.graph.input, lambda value: value.name not in weights)
     name_nodes(small.graph.node)
     return small

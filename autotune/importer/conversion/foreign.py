@@ -6,14 +6,14 @@ the types of what takes the place of one are inferred before the next is looked 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import onnx
 from onnx import ModelProto, NodeProto
 
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
-from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.graph_walk import walk_nodes
+from autotune.importer.onnx_model.graph_edits import keep_only
+from autotune.importer.onnx_model.graph_walk import all_nodes, walk_nodes
 from autotune.importer.onnx_model.mend import name_own_domain
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import (
@@ -23,9 +23,9 @@ from autotune.importer.onnx_model.shapes import (
     infer_shapes,
     know_own_domain,
 )
-from autotune.importer.rewriting.emit import Node
+from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.folding import fold
-from autotune.importer.rewriting.registry import STRAYS, replacement, rewrite_of
+from autotune.importer.rewriting.registry import STRAYS, replace_all, rewrite_of
 from schedules.vocabulary.errors import ModelError, UnsupportedError
 
 
@@ -60,7 +60,7 @@ def expand_foreign(model: ModelProto, inputs: Collection[str] = ()) -> bool:
     opset = Scope(model, inputs).opset
     changed = False
     while any(is_expandable(node, opset) for node in model.graph.node):
-        infer_shapes(model, model.graph.name or "model", strict=False)
+        infer_shapes(model, strict=False)
         grown, refusal = _expanded_once(model, inputs)
         changed |= grown
         # Behind an operator that ONNX does not know, sizes that were computed from shapes become known only now.
@@ -75,43 +75,26 @@ def expand_foreign(model: ModelProto, inputs: Collection[str] = ()) -> bool:
 def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, ModelError | None]:
     """Return whether any node was replaced, and why the first that was not could not be."""
     scope = Scope(model, inputs)
-    kept: list[NodeProto] = []
-    changed = False
-    refusal: ModelError | None = None
-    for proto in model.graph.node:
-        nodes = None
-        if is_expandable(proto, scope.opset):
-            try:
-                function = rewrite_of(proto)
-                nodes = None if function is None else replacement(function, proto, scope)
-                if nodes is None:
-                    refusal = refusal or Node(proto, scope).refused("this form of it is not known")
-            except ModelError as error:
-                refusal = refusal or error
-            except (IndexError, ValueError):  # nothing has checked the ranks and attributes of such a node
-                why = "its inputs or attributes are not what the operator takes"
-                refusal = refusal or Node(proto, scope).refused(why)
-        changed |= nodes is not None
-        nodes = [proto] if nodes is None else nodes
-        for node in nodes:
-            scope.deduce(node)
-        kept.extend(nodes)
-    if changed:
-        replace_nodes(model.graph, kept)
-        if any(node.domain == OWN_DOMAIN for node in kept):
-            know_own_domain(model)
+
+    def written(node: Node, e: Emit) -> list[str]:
+        function = rewrite_of(node.proto)
+        try:
+            results = None if function is None else function(node, e)
+        except (IndexError, ValueError) as error:  # nothing has checked the ranks and attributes of such a node
+            raise node.refused("its inputs or attributes are not what the operator takes") from error
+        if results is None:
+            raise node.refused("this form of it is not known")
+        return results
+
+    changed, refusal = replace_all(
+        model, scope, lambda proto: written if is_expandable(proto, scope.opset) else None, deduce=True
+    )
+    if any(node.domain == OWN_DOMAIN for node in model.graph.node):
+        know_own_domain(model)
     return changed, refusal
 
 
 def _drop_unused_domains(model: ModelProto) -> None:
     """Forget domains that no node is of any more: ONNX's version converter stops at those it does not know."""
-    used = {"", *_domains(model.graph.node)}
-    for function in model.functions:
-        used.update(_domains(function.node), [function.domain])
-    kept = [opset for opset in model.opset_import if opset.domain in (*STANDARD_DOMAINS, *used)]
-    del model.opset_import[:]
-    model.opset_import.extend(kept)
-
-
-def _domains(nodes: Iterable[NodeProto]) -> set[str]:
-    return {str(node.domain) for node in walk_nodes(nodes)}
+    used = {node.domain for node in all_nodes(model)} | {function.domain for function in model.functions}
+    keep_only(model.opset_import, lambda opset: opset.domain in (*STANDARD_DOMAINS, *used))

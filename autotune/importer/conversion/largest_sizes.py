@@ -16,10 +16,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.frame import HostStep
 from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.mend import outer_reads
+from autotune.importer.onnx_model.graph_walk import outer_reads, readers_of
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import infer_shapes
-from autotune.importer.operators.dynamic import open_fills, open_images  # noqa: F401  # importing them fills the table
+from autotune.importer.operators.dynamic import open_fills  # noqa: F401  # importing it fills the table
 from autotune.importer.operators.dynamic.data_sized import DATA_SIZED, LIMITS
 from autotune.importer.operators.dynamic.lengths import Counts, counted, known_counts
 from autotune.importer.operators.dynamic.open_sizes import Open, OpenNode
@@ -64,7 +64,7 @@ def largest_sizes(model: ModelProto, inputs: Collection[str]) -> list[HostStep] 
     for value in graph.output:
         if value.name in walk.opens:
             value.type.tensor_type.ClearField("shape")
-    infer_shapes(model, graph.name or "model", strict=False)
+    infer_shapes(model, strict=False)
     return [_cut(model, name, walk.opens[name]) for name in outputs if name in walk.opens]
 
 
@@ -87,10 +87,7 @@ class _Walk:
     def __init__(self, model: ModelProto, inputs: Collection[str]) -> None:
         self._scope = Scope(model, inputs)
         self._ends = {value.name for value in model.graph.output}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in model.graph.node:
-            for name in outer_reads(node):
-                self._readers.setdefault(name, []).append(node)
+        self._readers = readers_of(model.graph.node, bodies=True)
         self._counts: dict[str, Counts] = {}
         self._shared: dict[tuple[Any, ...], Any] = {}
         self.nodes: list[NodeProto] = []
@@ -191,9 +188,9 @@ class _Walk:
         """A node that reads what is open, or numbers that are computed from lengths."""
         proto, outputs = node.proto, list(node.proto.output)
         if not opens:
-            counts = {name: self._counts_of(name) for name in proto.input if name}
-            known = {name: count for name, count in counts.items() if count is not None}
-            result = counted(node, known)
+            arrays = {name: array for name in proto.input if (array := self._scope.array(name)) is not None}
+            constants = {name: known_counts(array) for name, array in arrays.items()}
+            result = counted(node, self._counts | constants)
             if result is not None and (result.least == result.most).all():
                 kind = helper.tensor_dtype_to_np_dtype(self._scope.types.get(outputs[0], INT64))
                 self._know({outputs[0]: result.most.astype(kind)})
@@ -215,10 +212,6 @@ class _Walk:
         if opens:
             self.opens |= self._passed_on(node)
         self._keep([proto])
-
-    def _counts_of(self, name: str) -> Counts | None:
-        array = self._scope.array(name)
-        return known_counts(array) if array is not None else self._counts.get(name)
 
     def _passed_on(self, node: Node) -> dict[str, Open]:
         """The open axis of what ``node`` makes, which it need not know of."""
@@ -258,7 +251,7 @@ class _Walk:
         along = int(node.attr("axis", 0))
         passes = (
             (node.kind == "Gather" and along > 0 and node.input(0) == name)
-            or (node.kind == "Squeeze" and node.input(1) and all(int(number) > 0 for number in _known(node, 1)))
+            or (node.kind == "Squeeze" and (axes := node.array(1)) is not None and bool((axes > 0).all()))
             or (node.kind == "Choose" and node.input(0) != name)
             or node.kind in ("Cast", "Identity")
         )
@@ -282,12 +275,6 @@ def _has_two_shapes(node: Node) -> bool:
     """Return whether the branches of an If, whose condition is computed, make tensors of two known shapes."""
     shapes = [node.known_shape(index) for index in (1, 2)]
     return node.kind == CHOOSE and None not in shapes and shapes[0] != shapes[1]
-
-
-def _known(node: Node, index: int) -> list[int]:
-    """The whole numbers in an input; -1 where they are not constant."""
-    array = node.array(index)
-    return [-1] if array is None else [int(number) for number in array.reshape(-1)]
 
 
 def _axis_of(node: Node, sizes: list[Open | None]) -> int | None:

@@ -12,44 +12,17 @@ from copy import deepcopy
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from autotune.importer.onnx_model.formats import INTEGERS, NARROW, SCALES, STORAGE
 from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.importer.onnx_model.graph_walk import MOVES, attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN
 from autotune.importer.onnx_model.tensors import array_of
+from autotune.importer.operators.minifloat import INTEGERS, NARROW, SCALES, STORAGE
 from autotune.importer.rewriting.emit import HALVES
 from schedules.vocabulary.errors import ModelError
 
-MOVES = frozenset(
-    {
-        "Reshape",
-        "Transpose",
-        "Identity",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Concat",
-        "Slice",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Expand",
-        "Split",
-        "Tile",
-        "Where",
-        "ScatterElements",
-        "ScatterND",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "Trilu",
-        "ReverseSequence",
-        "Compress",
-        "Shape",
-        "Size",
-        "TensorScatter",
-    }
-)
+COPIES = MOVES | {"Compress", "Concat", "ReverseSequence", "ScatterElements", "ScatterND", "Shape", "Size", "Split"}
+COPIES |= {"TensorScatter", "Trilu", "Where"}
 """Operators that move elements and compute nothing, so that they work on codes."""
 
 
@@ -63,7 +36,7 @@ IMAGE_RANK = 4
 
 
 def encoded(model: ModelProto, half_native: bool = False) -> ModelProto:
-    """A copy in which every tensor of a narrow type holds its codes (``formats``); the model itself if there is none.
+    """A copy in which every tensor of a narrow type holds its codes (``minifloat``); the model itself if there is none.
 
     Args:
         half_native: keep bf16 tensors, and leave 16-bit operands to ``HALF_NATIVE`` operators.
@@ -106,7 +79,7 @@ def _encoded_node(
     node: NodeProto, short: Mapping[str, int], scope: Scope, coded: Mapping[int, int]
 ) -> Iterable[NodeProto]:
     touched = [name for name in (*node.input, *node.output) if name in short]
-    if not touched or (node.op_type in MOVES and not any(a.name == "reduction" for a in node.attribute)):
+    if not touched or (node.op_type in COPIES and not any(a.name == "reduction" for a in node.attribute)):
         return [node]
     if node.op_type in ("Cast", "CastLike"):
         return _cast(node, scope, coded)

@@ -43,7 +43,7 @@ def set_noise_apart(model: ModelProto) -> None:
     """
     if any(node.op_type in DRAWN for function in model.functions for node in walk_nodes(function.node)):
         model.CopyFrom(inline_functions(model))
-        infer_shapes(model, model.graph.name or "model")
+        infer_shapes(model)
     if not any(node.op_type in DRAWN and node.domain in STANDARD_DOMAINS for node in model.graph.node):
         return
     constants_to_initialisers(model.graph)
@@ -57,7 +57,7 @@ def set_noise_apart(model: ModelProto) -> None:
         raise refusal
     if drawn:
         name_nodes(model.graph.node)
-        infer_shapes(model, model.graph.name or "model")
+        infer_shapes(model)
 
 
 def _learn_sizes(scope: Scope, model: ModelProto) -> None:
@@ -82,7 +82,7 @@ def _noise(node: Node, e: Emit, kind: str, like: str, shape: tuple[int, ...] | N
     name = e.scope.names.new(noise_name(kind, bits, stem))
     sizes = (OPEN_NOISE,) if shape is None else shape
     e.scope.graph.input.append(helper.make_tensor_value_info(name, dtype, sizes))
-    e.scope.shapes[name], e.scope.types[name], e.scope.ranks[name] = sizes, dtype, len(sizes)
+    e.scope.note(e.scope.graph.input[-1])
     if shape is not None:
         return name
     if e.opset < CUMULATIVE:

@@ -78,7 +78,7 @@ def pack_outputs(model: ModelProto) -> list[HostStep]:
         del graph.output[:]
         graph.output.extend(outputs)
         tidy(graph)
-        infer_shapes(model, graph.name or "model", strict=False)
+        infer_shapes(model, strict=False)
     return steps
 
 

@@ -18,10 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
-from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, PLAIN_ATTENTION, STANDARD_DOMAINS, know_own_domain
-from autotune.importer.rewriting.attention_step import AttentionStep, Scores
+from autotune.importer.rewriting.step import AttentionStep, Scores
 from schedules.templates.by_hand.attention_shape import LANES
 from schedules.templates.by_hand.plain_attention import HIDDEN, LARGEST_SIZE, TILE, waste
 
@@ -46,7 +45,6 @@ def join_attention(model: ModelProto) -> None:
     step.run()
     if step.joined:
         know_own_domain(model)
-        drop_unused(model.graph)
 
 
 @dataclass(frozen=True)
@@ -66,20 +64,19 @@ class _Attention:
 
 class _Joined(AttentionStep):
     def __init__(self, model: ModelProto) -> None:
-        super().__init__(model, [value.name for value in model.graph.input], {})
+        super().__init__(model)
         self.joined = 0
         self._last_by_default = all(
             entry.version >= LAST_BY_DEFAULT for entry in model.opset_import if entry.domain in STANDARD_DOMAINS
         )
         self._made_masks: dict[object, str] = {}
 
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or attention in the place of weights · values."""
+    def replaced(self, node: NodeProto) -> bool:
+        """Append attention in the place of weights · values."""
         attention = self._attention(node)
         extents = None if attention is None else self._extents(attention)
         if attention is None or extents is None:
-            self.nodes.append(node)
-            return
+            return False
         self.joined += 1
         shape = self.scope.shapes[node.output[0]]
         rank = len(shape)
@@ -109,6 +106,7 @@ class _Joined(AttentionStep):
             self.called("Identity", [result], node.output[0])
         else:
             self.called("Transpose", [result], node.output[0], perm=_by_row(rank))
+        return True
 
     def _attention(self, node: NodeProto) -> _Attention | None:
         """Look behind the weights that ``node`` multiplies; None if no kernel takes what is there."""

@@ -17,7 +17,6 @@ from itertools import groupby
 
 from onnx import ModelProto, NodeProto
 
-from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.step import Step
@@ -85,21 +84,15 @@ def cut_into_bands(model: ModelProto) -> None:
     step = _Cut(model)
     if any(map(step.is_cut, model.graph.node)):
         step.run()
-        drop_unused(model.graph)
 
 
 class _Cut(Step):
-    def __init__(self, model: ModelProto) -> None:
-        super().__init__(model, [value.name for value in model.graph.input], {})
-
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or the convolutions of its bands."""
-        if not self.is_cut(node):
-            self.nodes.append(node)
-            return
-        weight = self.array(node.input[1])
-        assert weight is not None
-        self.called("Identity", [self._convolved(node, weight)], node.output[0])
+    def replaced(self, node: NodeProto) -> bool:
+        """Append the convolutions of the bands of ``node``."""
+        weight = self.array(node.input[1]) if self.is_cut(node) else None
+        if weight is not None:
+            self.called("Identity", [self._convolved(node, weight)], node.output[0])
+        return weight is not None
 
     def is_cut(self, node: NodeProto) -> bool:
         """Return whether ``node`` is a convolution that needs far fewer multiplications in bands along some axis."""

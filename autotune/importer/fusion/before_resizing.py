@@ -19,7 +19,6 @@ from itertools import accumulate, groupby
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
-from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.step import Step
@@ -61,21 +60,15 @@ def convolve_before_resizing(model: ModelProto) -> None:
     step = _ConvolvedFirst(model)
     if any(map(step.parts, model.graph.node)):
         step.run()
-        drop_unused(model.graph)
 
 
 class _ConvolvedFirst(Step):
-    def __init__(self, model: ModelProto) -> None:
-        super().__init__(model, [value.name for value in model.graph.input], {})
-
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or the convolutions of its parts and their sum."""
+    def replaced(self, node: NodeProto) -> bool:
+        """Append the convolutions of the parts of ``node`` and their sum."""
         parts = self.parts(node)
-        if not parts:
-            self.nodes.append(node)
-            return
-        weight = self.array(node.input[1])
-        assert weight is not None
+        weight = self.array(node.input[1]) if parts else None
+        if weight is None:
+            return False
         bias = [str(name) for name in node.input[2:] if name]
         total = ""
         for group in _convolved_together(parts):
@@ -90,6 +83,7 @@ class _ConvolvedFirst(Step):
             shaped = self.reshape(bias[0], 1, -1, *[1] * (weight.ndim - 2))
             total = self.op("Add", total, shaped)
         self.called("Identity", [total], node.output[0])
+        return True
 
     def parts(self, node: NodeProto) -> list[_Part]:
         """The images that ``node`` reads, if it convolves single pixels and some are worth moving; else nothing."""

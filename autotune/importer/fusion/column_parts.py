@@ -6,7 +6,7 @@ Attention computes queries, keys and values as one product and takes them apart 
     →  x @ W[:, columns of part i] → reshape (…, h, d) → transpose (…, h, d)
 
 Taking apart moves every number once or twice. The product of a part lies as it should, products of activations read it
-in any order of its axes (``layouts/products.py``), and a scale that follows goes into its weight.
+in any order of its axes (``layouts/views.py``), and a scale that follows goes into its weight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from itertools import pairwise
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
-from autotune.importer.onnx_model.graph_edits import drop_unused
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.step import Step
@@ -76,12 +75,11 @@ def take_columns_apart(model: ModelProto) -> None:
     step = _TakeApart(model)
     if step.parts:
         step.run()
-        drop_unused(model.graph)
 
 
 class _TakeApart(Step):
     def __init__(self, model: ModelProto) -> None:
-        super().__init__(model, [value.name for value in model.graph.input], {})
+        super().__init__(model)
         self.parts: dict[str, _Part] = {}
         self._passed: set[str] = set()  # what scales made, which are in the weights now
         for node in model.graph.node:
@@ -89,18 +87,16 @@ class _TakeApart(Step):
             parts = None if product is None else self._dealt(product)
             self.parts.update({part.take.value: part for part in parts or ()})
 
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or the products in its place."""
+    def replaced(self, node: NodeProto) -> bool:
+        """Append the products in the place of ``node``."""
         parts = [self.parts[name] for name in node.output if name in self.parts]
         for part in parts:
             self._write(part)
-        if parts:
-            return
-        if node.output and node.output[0] in self._passed:
+        is_passed = not parts and bool(node.output) and node.output[0] in self._passed
+        if is_passed:
             data = next(name for name in node.input if name not in self.scope.tensors)
             self.called("Identity", [data], node.output[0])
-        else:
-            self.nodes.append(node)
+        return bool(parts) or is_passed
 
     def _product(self, node: NodeProto) -> _Product | None:
         """Return the product that ``node`` computes, up to where it is taken apart."""

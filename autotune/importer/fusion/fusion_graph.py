@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.onnx_model.graph_edits import replace_nodes, tidy
-from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM, name_nodes, reads, rename, subgraphs
-from autotune.importer.onnx_model.mend import outer_reads
+from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM, name_nodes, outer_reads, reads, rename, subgraphs
 from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import OWN_DOMAIN, STANDARD_DOMAINS, is_large
 from autotune.importer.rewriting.emit import Emit, Node
@@ -78,13 +78,11 @@ class FusionScope(Scope):
     def visit(self, node: NodeProto) -> None:
         """Keep ``node``, or replace it."""
         if self._renamed and not outer_reads(node).isdisjoint(self._renamed):
-            copy = NodeProto()
-            copy.CopyFrom(node)
-            rename(copy, self._renamed)
-            node = copy
-        for entry in ENTRIES.get((Role.FUSE, "", node.op_type), ()) if node.domain in STANDARD_DOMAINS else ():
+            node = deepcopy(node)
+            rename(node, self._renamed)
+        for fusion in ENTRIES.get((Role.FUSE, "", node.op_type), ()) if node.domain in STANDARD_DOMAINS else ():
             emit = Emit(Node(node, self))
-            results = entry.function(emit.node, emit)
+            results = fusion(emit.node, emit)
             if results is not None:
                 self._replace(node, emit.nodes, results)
                 return
@@ -153,6 +151,12 @@ class FusionScope(Scope):
         for name in (name for node in model.graph.node for name in node.output if name not in declared):
             if name in self.shapes and name in self.types:
                 model.graph.value_info.append(helper.make_tensor_value_info(name, self.types[name], self.shapes[name]))
+
+
+def scope_of(node: Node) -> FusionScope:
+    """The scope of a node that a fusion sees."""
+    assert isinstance(node.scope, FusionScope)
+    return node.scope
 
 
 def by_depth(nodes: Iterable[NodeProto]) -> list[NodeProto]:

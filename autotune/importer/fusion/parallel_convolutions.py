@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from autotune.importer.fusion.fusion_graph import FusionScope
+from autotune.importer.fusion.fusion_graph import FusionScope, scope_of
 from autotune.importer.fusion.scales import Affine, affine_of, written
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import Emit, Node
@@ -60,8 +60,7 @@ class _Filters:
 @fuses("Add", "Sub")
 def into_one_convolution(node: Node, e: Emit) -> list[str] | None:
     """Merge two convolutions that nothing else reads, or one and its image scaled channel by channel."""
-    scope = node.scope
-    assert isinstance(scope, FusionScope)
+    scope = scope_of(node)
     names = [node.input(0), node.input(1)]
     shapes = {scope.shapes.get(name) for name in (*names, node.proto.output[0])}
     convs = [scope.only_for(name, "Conv") for name in names]
@@ -77,17 +76,12 @@ def into_one_convolution(node: Node, e: Emit) -> list[str] | None:
     pairs = [(branch, sign) for branch, sign in zip(branches, signs, strict=True) if branch is not None]
     if len(pairs) < 2:
         return None
-    larger, smaller = sorted(pairs, key=_size, reverse=True)
+    # Of equal branches, a convolution is larger than a scale.
+    larger, smaller = sorted(pairs, key=lambda pair: (pair[0].weight.size, pair[0].conv is not None), reverse=True)
     merged = _merged(larger, smaller)
     if merged is None or larger[0].conv is None:
         return None
     return [written(e, larger[0].conv, [conv.image, *map(e.const, merged)])]
-
-
-def _size(pair: tuple[_Filters, float]) -> tuple[int, bool]:
-    """Return the numbers of a branch's filters; of equal branches, a convolution is larger than a scale."""
-    branch = pair[0]
-    return branch.weight.size, branch.conv is not None
 
 
 def _merged(larger: tuple[_Filters, float], smaller: tuple[_Filters, float]) -> tuple[Array, Array] | None:
@@ -108,8 +102,7 @@ def _merged(larger: tuple[_Filters, float], smaller: tuple[_Filters, float]) -> 
 
 def _convolved(conv: Node) -> _Filters | None:
     """Return the filters of a convolution; None if they are computed, or its padding is not in numbers."""
-    scope = conv.scope
-    assert isinstance(scope, FusionScope)
+    scope = scope_of(conv)
     if not all(map(scope.is_weight, filter(None, map(str, conv.proto.input[1:])))):
         return None
     if conv.attr("auto_pad", "NOTSET") != "NOTSET":

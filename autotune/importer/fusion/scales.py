@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from autotune.importer.fusion.fusion_graph import Factor, FusionScope
-from autotune.importer.onnx_model.graph_edits import drop_unused
+from autotune.importer.fusion.fusion_graph import Factor, FusionScope, scope_of
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import HALVES, Emit, Node
@@ -106,8 +105,7 @@ AFFINE = ("Add", "Div", "Mul", "Sub")
 @fuses("BatchNormalization", *AFFINE)
 def into_convolution(node: Node, e: Emit) -> list[str] | None:
     """An affine function of each channel behind a convolution goes into its weight and bias."""
-    scope, step = node.scope, affine_of(node)
-    assert isinstance(scope, FusionScope)
+    scope, step = scope_of(node), affine_of(node)
     conv = None if step is None else scope.only_for(step.data, "Conv", "ConvTranspose")
     if step is None or conv is None or not step.along(1):
         return None
@@ -158,8 +156,7 @@ def _moved(product: Node, scale: Factor | None, shift: Factor | None, beta: floa
 
     Empty where there is neither bias nor shift; None where the bias is no constant or the result is too large.
     """
-    scope, bias, dtype = product.scope, product.input(2), product.dtype(0)
-    assert isinstance(scope, FusionScope)
+    scope, bias, dtype = scope_of(product), product.input(2), product.dtype(0)
     value = np.zeros(()) if bias or shift is not None else np.zeros(0)
     if bias:
         if not scope.is_weight(bias) or scope.types.get(bias) not in FLOATS:
@@ -187,22 +184,20 @@ def split_batch_norms(model: ModelProto) -> None:
     """
     if any(node.op_type == "BatchNormalization" for node in model.graph.node):
         _Norms(model).run()
-        drop_unused(model.graph)
 
 
 class _Norms(Step):
     def __init__(self, model: ModelProto) -> None:
-        super().__init__(model, [value.name for value in model.graph.input], {})
+        super().__init__(model)
         self._joined: set[str] = set()
 
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or a product and a sum in its place and that of what scales or shifts it."""
+    def replaced(self, node: NodeProto) -> bool:
+        """Append a product and a sum in the place of ``node`` and of what scales or shifts it."""
         if node.output[0] in self._joined:
-            return
+            return True
         step = affine_of(Node(node, self.scope)) if node.op_type == "BatchNormalization" else None
         if step is None or step.scale is None or step.shift is None:
-            self.nodes.append(node)
-            return
+            return False
         result, scale, shift = str(node.output[0]), step.scale, step.shift
         while (reader := self.only_reader(result)) is not None and reader.op_type in AFFINE:
             more = affine_of(Node(reader, self.scope))
@@ -220,13 +215,13 @@ class _Norms(Step):
             self.called("Add", [self.op("Mul", x, a), b], result)
         else:
             self.called("Cast", [self.op("Add", self.op("Mul", x, a), b)], result, to=kind)
+        return True
 
 
 @fuses("Add")
 def product_with_bias(node: Node, e: Emit) -> list[str] | None:
     """A product by a constant matrix and a bias per column → ``Gemm``, between reshapes to a matrix and back."""
-    scope = node.scope
-    assert isinstance(scope, FusionScope)
+    scope = scope_of(node)
     for position in (0, 1):
         product = scope.only_for(node.input(position), "MatMul")
         bias = node.input(1 - position)
@@ -276,8 +271,7 @@ def _gemm(product: Node, bias: str, node: Node, e: Emit) -> list[str] | None:
 @fuses(*AFFINE)
 def into_gemm(node: Node, e: Emit) -> list[str] | None:
     """An affine function of each column behind a ``Gemm``, perhaps reshaped, goes into its weight and bias."""
-    scope, step = node.scope, affine_of(node)
-    assert isinstance(scope, FusionScope)
+    scope, step = scope_of(node), affine_of(node)
     if step is None:
         return None
     view = scope.only_for(step.data, "Reshape")

@@ -20,11 +20,11 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.noise import noise_of
-from autotune.importer.onnx_model.graph_edits import drop_unused
+from autotune.importer.onnx_model.graph_edits import drop_unused, keep_only
 from autotune.importer.onnx_model.graph_walk import attributes_of
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import ATTENTION, LENGTHS, OWN_DOMAIN, infer_shapes, true_inputs
-from autotune.importer.rewriting.attention_step import AttentionStep, Scores
+from autotune.importer.rewriting.step import AttentionStep, Scores
 from autotune.interface import Cache
 from schedules.vocabulary.errors import UnsupportedError
 
@@ -113,14 +113,12 @@ def bind_caches(model: ModelProto, caches: Sequence[Cache]) -> tuple[Cache, ...]
             extent = value.type.tensor_type.shape.dim[2]
             extent.dim_value += 0 if names[value.name].kind == SCATTER else scope.shapes[new[value.name]][2]
             capacity[value.name] = extent.dim_value
-    kept = [value for value in graph.output if value.name not in presents]
-    del graph.output[:]
-    graph.output.extend(kept)
+    keep_only(graph.output, lambda value: value.name not in presents)
     for node in graph.node:
         if node.op_type == ATTENTION:
             del node.output[1:]  # what were the presents
     drop_unused(graph)
-    infer_shapes(model, graph.name or "model")
+    infer_shapes(model)
     for node in graph.node:
         for place, name in enumerate(node.input):
             if name in names and (node.op_type, place) not in ((ATTENTION, 3), (ATTENTION, 4)):
@@ -135,18 +133,18 @@ class _Attention(AttentionStep):
     """Softmax(scale · q·kᵀ + mask) · v over a cache, as one operator."""
 
     def __init__(self, model: ModelProto, caches: Sequence[Cache]) -> None:
-        super().__init__(model, [value.name for value in model.graph.input], {})
+        super().__init__(model)
         self._caches = {model.graph.output[cache.present].name: cache for cache in caches}
 
-    def visit(self, node: NodeProto) -> None:
-        """Append ``node``, or attention over a cache in the place of weights · values."""
+    def replaced(self, node: NodeProto) -> bool:
+        """Append attention over a cache in the place of weights · values."""
         softmax = self._through(node.input[0], ("Identity", "Cast")) if node.op_type == "MatMul" else None
         scores = self.scores(softmax.input[0]) if softmax is not None and softmax.op_type == "Softmax" else None
         key, value = (None, None) if scores is None else map(self._cache, (scores.keys, str(node.input[1])))
         if scores is None or key is None or value is None:
-            self.nodes.append(node)
-        else:
-            self._attend(node, scores, (key, value))
+            return False
+        self._attend(node, scores, (key, value))
+        return True
 
     def _attend(self, product: NodeProto, scores: Scores, presents: tuple[str, str]) -> None:
         cache = self._caches[presents[0]]

@@ -10,13 +10,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from tvm import relax
-from tvm.ir import GlobalVar, IRModule
+from tvm.ir import IRModule
 
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
 from autotune.importer.layouts.packing import Shape
 from autotune.importer.rewriting.relax_values import (
-    bindings_of,
+    Values,
     operator_name,
+    rebuilt_main,
     shape_of,
     substituted,
     variables_read,
@@ -34,13 +35,13 @@ class ImageView(ABC):
     Attributes:
         old: the program; only its ``main`` changes.
         images: variables of the old program that have a view → that view.
-        values: variables and kernels of the old program → what they are in the new one, in their own shape.
+        values: variables of the old program → what they are in the new one, in their own shape.
     """
 
     old: IRModule
-    builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
+    builder: relax.BlockBuilder = field(init=False)
     images: dict[relax.Var, relax.Expr] = field(default_factory=dict)
-    values: dict[relax.Var | GlobalVar, relax.Expr] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
 
     @abstractmethod
     def has_view(self, shape: Shape) -> bool:
@@ -64,18 +65,22 @@ class ImageView(ABC):
 
     def module(self) -> IRModule:
         """The new module."""
-        main = self.old["main"]
-        for var, function in without_main(self.old).items():
-            self.values[var] = self.builder.add_func(function, var.name_hint)
-        params = [relax.Var(param.name, param.ty) for param in main.params]
-        self.values |= zip(main.params, params, strict=True)
-        with self.builder.function("main", params, attrs=dict(main.attrs)):
-            with self.builder.dataflow():
-                for binding in bindings_of(self.old):
-                    self._make(binding.var, binding.value)
-                result = self.builder.emit_output(self.in_own_shape(main.body.body))
-            self.builder.emit_func_output(result)
-        return self.builder.finalize()
+        self.builder = relax.BlockBuilder(IRModule(without_main(self.old)))
+        return rebuilt_main(
+            self.old, self.builder, self._make, result=lambda body, _: self.in_own_shape(body), values=self.values
+        )
+
+    def convolved(self, call: relax.Call, image: relax.Expr, weight: relax.Expr, *geometry: object) -> relax.Expr:
+        """Emit the convolution ``call`` of a view, with strides, padding and dilation of two axes."""
+        attrs = call.attrs
+        groups, dtype = int(attrs.groups), attrs.out_dtype
+        return self.builder.emit(relax.op.nn.conv2d(image, weight, *geometry, groups, out_dtype=dtype))
+
+    def pooled(self, call: relax.Call, *geometry: object) -> relax.Expr:
+        """Emit the pool ``call`` of the view of its operand, with size, strides, padding and dilation of two axes."""
+        pool = relax.op.nn.max_pool2d if "max" in operator_name(call) else relax.op.nn.avg_pool2d
+        how = bool(call.attrs.ceil_mode), bool(call.attrs.count_include_pad)
+        return self.builder.emit(pool(self.image(call.args[0]), *geometry, *how))
 
     def image(self, expr: relax.Expr) -> relax.Expr:
         """The view of ``expr`` of the old program."""
@@ -90,21 +95,19 @@ class ImageView(ABC):
                 self.values[var] = self.from_image(self.images[var], shape_of(var) or ())
         return substituted(expr, self.values)
 
-    def _make(self, var: relax.Var, expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Var) and expr in self.images:
-            self.images[var] = self.images[expr]
-            return
-        image = None
+    def _make(self, binding: relax.VarBinding, _values: Values) -> relax.Expr | None:
+        expr = binding.value
+        image = self.images.get(expr) if isinstance(expr, relax.Var) else None
         if isinstance(expr, relax.Call):
             image = self.image_made(expr)
             reads = any(arg in self.images for arg in expr.args if isinstance(arg, relax.Var))
             shape = shape_of(expr)
             if image is None and reads and operator_name(expr) in OPERANDS and shape and self.has_view(shape):
                 image = self._elementwise(expr, shape, OPERANDS[operator_name(expr)] or len(expr.args))
-        if image is not None:
-            self.images[var] = image
-        else:
-            self.values[var] = self.builder.emit(self.in_own_shape(expr))
+        if image is None:
+            return self.builder.emit(self.in_own_shape(expr))
+        self.images[binding.var] = image
+        return None
 
     def _elementwise(self, call: relax.Call, shape: Shape, operands: int) -> relax.Expr | None:
         """Apply an elementwise operator to views; None if an operand has none and does not fit to one."""

@@ -11,8 +11,6 @@ Reshapes that only add or drop the axis of extent 1 keep the image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
 from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
@@ -22,10 +20,7 @@ from autotune.importer.rewriting.relax_values import bindings_of, operator_name,
 
 RESHAPES = frozenset({"relax.reshape", "relax.squeeze", "relax.expand_dims"})
 
-POOLS: Mapping[str, Callable[..., relax.Expr]] = {
-    "relax.nn.max_pool1d": relax.op.nn.max_pool2d,
-    "relax.nn.avg_pool1d": relax.op.nn.avg_pool2d,
-}
+POOLS = ("relax.nn.max_pool1d", "relax.nn.avg_pool1d")
 
 
 def lines_as_images(module: IRModule) -> IRModule:
@@ -59,10 +54,11 @@ class _Lines(ImageView):
         if _is_column(call):
             return self._convolved(call, 1)
         if name in POOLS and str(call.attrs.layout) == "NCW":
-            return self._pooled(call, POOLS[name])
+            return self._pooled(call)
         if name in RESHAPES and call.args[0] in self.images:
             row = self.images[call.args[0]]
-            return row if shape_of(call) in _shapes(shape_of(row) or ()) else None
+            n, c, _, length = shape_of(row) or ()  # of a signal of one of these shapes
+            return row if shape_of(call) in ((n, c, length), (n, c, length, 1), (n, c, 1, length)) else None
         return None
 
     def to_image(self, expr: relax.Expr, shape: Shape) -> relax.Expr:
@@ -96,40 +92,15 @@ class _Lines(ImageView):
         else:
             weight = self.builder.emit(relax.op.reshape(self.in_own_shape(weight), shape))
         before, after = int(attrs.padding[0]), int(attrs.padding[1 + axis])
-        return self.builder.emit(
-            relax.op.nn.conv2d(
-                self.image(call.args[0]),
-                weight,
-                (1, int(attrs.strides[0])),
-                (0, before, 0, after),
-                (1, int(attrs.dilation[0])),
-                int(attrs.groups),
-                out_dtype=attrs.out_dtype,
-            )
-        )
+        steps, spread = ((1, int(sizes[0])) for sizes in (attrs.strides, attrs.dilation))
+        return self.convolved(call, self.image(call.args[0]), weight, steps, (0, before, 0, after), spread)
 
-    def _pooled(self, call: relax.Call, pool: Callable[..., relax.Expr]) -> relax.Expr:
-        attrs = call.attrs
-        before, after = (int(pad) for pad in attrs.padding)
-        return self.builder.emit(
-            pool(
-                self.image(call.args[0]),
-                (1, int(attrs.pool_size[0])),
-                (1, int(attrs.strides[0])),
-                (0, before, 0, after),
-                (1, int(attrs.dilation[0])),
-                bool(attrs.ceil_mode),
-                bool(attrs.count_include_pad),
-            )
-        )
+    def _pooled(self, call: relax.Call) -> relax.Expr:
+        attrs, (before, after) = call.attrs, map(int, call.attrs.padding)
+        size, steps, spread = ((1, int(sizes[0])) for sizes in (attrs.pool_size, attrs.strides, attrs.dilation))
+        return self.pooled(call, size, steps, (0, before, 0, after), spread)
 
 
 def _is_row(shape: Shape) -> bool:
     """Return whether images of ``shape`` have one row."""
     return len(shape) == 4 and shape[2] == 1
-
-
-def _shapes(row: Sequence[int]) -> tuple[Shape, ...]:
-    """The shapes under which an image (n, c, 1, l) is the signal that it is of."""
-    n, c, _, length = row
-    return (n, c, length), (n, c, length, 1), (n, c, 1, length)

@@ -23,7 +23,14 @@ from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.layouts.packing import Array, Shape
-from autotune.importer.rewriting.relax_values import bindings_of, operator_name
+from autotune.importer.rewriting.relax_values import (
+    Values,
+    bindings_of,
+    operator_name,
+    rebuilt_main,
+    substituted,
+    without_main,
+)
 
 SUMS = 16
 """Sums of the widest vector: those of o · f channels."""
@@ -100,9 +107,14 @@ class Polyphase:
 
 def few_filters(module: IRModule) -> IRModule:
     """``module`` with the convolutions of ``main`` in this form that multiply much less so."""
-    if any(_form_of(binding.value) is not None for binding in bindings_of(module)):
-        module.update_func(module.get_global_var("main"), _Folding(module).visit_expr(module["main"]))
-    return module
+    forms = {binding.var: form for binding in bindings_of(module) if (form := _form_of(binding.value)) is not None}
+    builder = relax.BlockBuilder(IRModule(without_main(module)))
+
+    def make(binding: relax.VarBinding, values: Values) -> relax.Expr:
+        value, form = substituted(binding.value, values), forms.get(binding.var)
+        return builder.emit(value) if form is None else form.convolve(builder, value.args[0])
+
+    return rebuilt_main(module, builder, make) if forms else module
 
 
 def _form_of(expr: relax.Expr) -> Polyphase | None:
@@ -119,14 +131,3 @@ def _form_of(expr: relax.Expr) -> Polyphase | None:
     strides, pads, shape = (tuple(int(n) for n in sizes) for sizes in (attrs.strides, attrs.padding, expr.ty.shape))
     form = Polyphase(array, strides, pads, shape[2:])
     return form if form.is_worth_it else None
-
-
-@relax.expr_functor.mutator
-class _Folding(relax.PyExprMutator):  # type: ignore[misc]
-    """Puts every such convolution in this form."""
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        form = _form_of(call)
-        if form is None:
-            return super().visit_call_(call)
-        return form.convolve(self.builder_, self.visit_expr(call.args[0]))

@@ -17,7 +17,7 @@ from autotune.importer.images.image_view import ImageView
 from autotune.importer.layouts.packing import Shape
 from autotune.importer.rewriting.relax_values import bindings_of, operator_name, shape_of
 
-POOLS = {"relax.nn.max_pool3d": relax.op.nn.max_pool2d, "relax.nn.avg_pool3d": relax.op.nn.avg_pool2d}
+POOLS = ("relax.nn.max_pool3d", "relax.nn.avg_pool3d")
 
 
 def volumes_as_images(module: IRModule) -> IRModule:
@@ -82,17 +82,7 @@ class _Volumes(ImageView):
             ]
             frames = self.builder.emit(relax.op.concat(taken, 1)) if depth > 1 else taken[0]
         flat = weight.transpose(0, 2, 1, 3, 4).reshape(filters, depth * channels, *kernel)
-        return self.builder.emit(
-            relax.op.nn.conv2d(
-                frames,
-                relax.const(flat),
-                strides,
-                (top, left, bottom, right),
-                dilation,
-                int(attrs.groups),
-                out_dtype=attrs.out_dtype,
-            )
-        )
+        return self.convolved(call, frames, relax.const(flat), strides, (top, left, bottom, right), dilation)
 
     def _pooled(self, call: relax.Call) -> relax.Expr | None:
         """Pool single frames; None if frames are pooled together."""
@@ -102,9 +92,5 @@ class _Volumes(ImageView):
         front, top, left, back, bottom, right = (int(pad) for pad in attrs.padding)
         if str(attrs.layout) != "NCDHW" or (depth, step, front, back) != (1, 1, 0, 0):
             return None
-        pads, dilation = (top, left, bottom, right), [int(rate) for rate in attrs.dilation][1:]
-        image = self.image(call.args[0])
-        pooled = POOLS[operator_name(call)](
-            image, size, strides, pads, dilation, bool(attrs.ceil_mode), bool(attrs.count_include_pad)
-        )
-        return self.builder.emit(pooled)
+        dilation = [int(rate) for rate in attrs.dilation][1:]
+        return self.pooled(call, size, strides, (top, left, bottom, right), dilation)

@@ -52,13 +52,9 @@ class Tables(LevelsStep):
         super().__init__(model, inputs, weights)
         know_own_domain(model)
 
-    def visit(self, node: NodeProto) -> None:
+    def replaced(self, node: NodeProto) -> bool:
         """Append a table in place of a quantiser, where it is one's."""
-        if node.op_type != "QuantizeLinear" or not self._made(node):
-            self.nodes.append(node)
-
-    def _made(self, node: NodeProto) -> bool:
-        goal = self.levels(node) if self.opset >= LEAST_OPSET else None
+        goal = self.levels(node) if node.op_type == "QuantizeLinear" and self.opset >= LEAST_OPSET else None
         function = None if goal is None or goal.axis is not None else self._function(str(node.input[0]), MOST_NODES)
         if function is None or goal is None or not any(inner.op_type in COSTLY for inner in function.nodes):
             return False
@@ -96,9 +92,10 @@ class Tables(LevelsStep):
             part = self._function(str(operand), left - 1)
             if part is None or (function is not None and part.levels.q != function.levels.q):
                 return None
-            function = (
-                part if function is None else _Function(function.levels, [*function.nodes, *_new(part, function)])
-            )
+            before = [] if function is None else function.nodes
+            outputs = {node.output[0] for node in before}
+            more = [node for node in part.nodes if node.output[0] not in outputs]
+            function = _Function(part.levels, [*before, *more])
         return None if function is None else _Function(function.levels, [*function.nodes, *constants, maker])
 
     def _number(self, name: str) -> list[NodeProto] | None:
@@ -133,9 +130,3 @@ class Tables(LevelsStep):
         feed = {**arrays, function.levels.q: np.arange(256).astype(np.uint8).view(dtype)}
         values = reference_values(nodes, feed, [str(last.output[0])], max(self.opset, REFERENCE_OPSET))
         return None if values is None else np.asarray(values[0])
-
-
-def _new(part: _Function, known: _Function) -> list[NodeProto]:
-    """Nodes of ``part`` that ``known`` has not."""
-    outputs = {node.output[0] for node in known.nodes}
-    return [node for node in part.nodes if node.output[0] not in outputs]

@@ -26,20 +26,12 @@ from autotune.importer.fusion.scales import split_batch_norms
 from autotune.importer.integers.byte_tables import TABLE, Tables
 from autotune.importer.integers.levels import Levels, LevelsStep
 from autotune.importer.onnx_model.graph_edits import tidy
-from autotune.importer.onnx_model.graph_walk import attributes_of
+from autotune.importer.onnx_model.graph_walk import MOVES, attributes_of
 from autotune.importer.onnx_model.shapes import infer_shapes
 from autotune.importer.operators.contractions.integer_products import OFFSET
 from autotune.importer.operators.quantised import GEOMETRY
 from autotune.importer.rewriting.emit import FLOAT
 from autotune.importer.rewriting.registry import rewrite, split_to_slices
-
-MOVES = frozenset(
-    {
-        *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand", "Tile"),
-        *("Slice", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth", "MaxPool"),
-    }
-)
-"""Operators that give elements of input 0, in other places: quantising before or behind them is the same."""
 
 SPELLED = ("QLinearConv", "QLinearMatMul")
 """Quantised operators whose rewrites make integer products of them at once."""
@@ -58,25 +50,25 @@ def make_integer(
     """
     if not any(node.op_type.endswith(("QuantizeLinear", "DequantizeLinear", *SPELLED)) for node in model.graph.node):
         return
-    name = model.graph.name or "model"
     tidy(model.graph)
-    infer_shapes(model, name, strict=False)
+    infer_shapes(model, strict=False)
     split_to_slices(model)
     split_batch_norms(model)
     rewrite(model, inputs, only=SPELLED)
     for step in (_Moved, Tables, _Products, _Divided, partial(_OneType, activations)):
-        infer_shapes(model, name, strict=False)
+        infer_shapes(model, strict=False)
         step(model, inputs, weights).run()
         tidy(model.graph)
 
 
 def _is_move(node: NodeProto) -> bool:
+    """Return whether quantising before or behind ``node`` is the same."""
     if node.op_type in ("Resize", "Upsample"):
         modes = attributes_of(node)
         return modes.get("mode", b"nearest") == b"nearest" and b"crop" not in modes.get(
             "coordinate_transformation_mode", b""
         )
-    return node.op_type in MOVES and sum(map(bool, node.output)) == 1
+    return node.op_type in MOVES | {"MaxPool"} and sum(map(bool, node.output)) == 1
 
 
 class _Moved(LevelsStep):
@@ -86,23 +78,17 @@ class _Moved(LevelsStep):
         super().__init__(model, inputs, weights)
         self._integers: dict[str, Levels] = {}  # value in fp32 → the integers that it is
 
-    def visit(self, node: NodeProto) -> None:
+    def replaced(self, node: NodeProto) -> bool:
         """See the module's docstring."""
-        if node.op_type == "DequantizeLinear":
-            if (levels := self.levels(node)) is not None:
-                self._integers[node.output[0]] = levels
-        elif node.op_type == "QuantizeLinear":
-            if self._is_pair(node):
-                self.called("Identity", [self._integers[node.input[0]].q], node.output[0])
-                return
-        elif (node.op_type == "Concat" or _is_move(node)) and self._moved(node):
-            return
-        self.nodes.append(node)
-
-    def _is_pair(self, node: NodeProto) -> bool:
-        """Return whether a QuantizeLinear gives the integers back that its input was made of."""
-        known, wanted = self._integers.get(node.input[0]), self.levels(node)
-        return known is not None and wanted is not None and known.key == wanted.key
+        if node.op_type == "DequantizeLinear" and (levels := self.levels(node)) is not None:
+            self._integers[node.output[0]] = levels
+        if node.op_type == "QuantizeLinear":
+            known, wanted = self._integers.get(node.input[0]), self.levels(node)
+            if known is None or wanted is None or known.key != wanted.key:
+                return False
+            self.called("Identity", [known.q], node.output[0])  # the integers that its input was made of
+            return True
+        return (node.op_type == "Concat" or _is_move(node)) and self._moved(node)
 
     def _moved(self, node: NodeProto) -> bool:
         """Move integers in place of numbers, if they are integers before or will be behind."""
@@ -154,13 +140,10 @@ class _Products(LevelsStep):
             if node.op_type == "DequantizeLinear" and (levels := self.levels(node)) is not None:
                 self._integers[node.output[0]] = levels
 
-    def visit(self, node: NodeProto) -> None:
-        """See the module's docstring."""
-        if node.op_type not in ("Conv", "MatMul", "Gemm") or not self._made(node):
-            self.nodes.append(node)
-
-    def _made(self, node: NodeProto) -> bool:
+    def replaced(self, node: NodeProto) -> bool:
         """Emit the integer product of ``node``, if it is one."""
+        if node.op_type not in ("Conv", "MatMul", "Gemm"):
+            return False
         x, w = (self._integers.get(name) for name in node.input[:2])
         attributes = attributes_of(node)
         if x is None or w is None or x.axis is not None or self.is_constant(x.q) or not self.is_constant(w.q):
@@ -233,20 +216,20 @@ class _Divided(LevelsStep):
     TOGETHER = frozenset({"Add", "Sub", "Max", "Min", "Concat", "Sum"})
     """The same of several tensors."""
 
-    def visit(self, node: NodeProto) -> None:
+    def replaced(self, node: NodeProto) -> bool:
         """See the module's docstring."""
         levels = self.levels(node) if node.op_type == "QuantizeLinear" else None
-        if levels is not None and levels.axis is None and self.is_constant(levels.scale):
-            x = self._unclipped(str(node.input[0]), levels)
-            if (known := self.array(levels.scale)) is None or float(known.reshape(())) != 1.0:
-                scale = self.reshape(levels.scale)
-                ratio = self._ratio(x, scale, 0)
-                if ratio:
-                    x, levels = ratio, replace(levels, scale=self.const(np.float32(1)))
-            inputs = [x, levels.scale, *([levels.zero] if levels.zero else [])]
-            self.called("QuantizeLinear", inputs, node.output[0], **attributes_of(node))
-            return
-        self.nodes.append(node)
+        if levels is None or levels.axis is not None or not self.is_constant(levels.scale):
+            return False
+        x = self._unclipped(str(node.input[0]), levels)
+        if (known := self.array(levels.scale)) is None or float(known.reshape(())) != 1.0:
+            scale = self.reshape(levels.scale)
+            ratio = self._ratio(x, scale, 0)
+            if ratio:
+                x, levels = ratio, replace(levels, scale=self.const(np.float32(1)))
+        inputs = [x, levels.scale, *([levels.zero] if levels.zero else [])]
+        self.called("QuantizeLinear", inputs, node.output[0], **attributes_of(node))
+        return True
 
     def _unclipped(self, x: str, levels: Levels) -> str:
         """Return the input of a Relu that the range of the integers replaces."""
@@ -304,13 +287,12 @@ class _OneType(LevelsStep):
         self._kind, self._other = kinds if wanted == "uint8" else kinds[::-1]
         self._shifted = {name: self.scope.names.new(f"{name}/{wanted}") for name in sorted(self._shiftable())}
 
-    def visit(self, node: NodeProto) -> None:
+    def replaced(self, node: NodeProto) -> bool:
         """See the module's docstring."""
         written = [name for name in node.output if name in self._shifted]
         read = [index for index, name in enumerate(node.input) if name in self._shifted]
         if not written and not read:
-            self.nodes.append(node)
-            return
+            return False
         inputs = [self._shifted.get(name, str(name)) for name in node.input]
         attributes = attributes_of(node)
         attributes.pop("output_dtype", None) if node.op_type == "QuantizeLinear" else None
@@ -325,8 +307,9 @@ class _OneType(LevelsStep):
             inputs[1] = self._table(str(node.input[1]), bool(read), bool(written))
             self.nodes.append(helper.make_node(TABLE, inputs, [to], to, domain=node.domain))
             self.declare(to, self.scope.shapes[node.output[0]], self._kind if written else self.scope.types[to])
-            return
-        self.called(node.op_type, inputs, to, **attributes)
+        else:
+            self.called(node.op_type, inputs, to, **attributes)
+        return True
 
     def _table(self, name: str, read: bool, written: bool) -> str:
         """A table for shifted bytes, of shifted bytes."""

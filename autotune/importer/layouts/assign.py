@@ -7,14 +7,17 @@ is repacked at run time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst, IRModule
 
-from autotune.importer.layouts.fold_constants import fold_call
-from autotune.importer.layouts.packing import Array, Shape
+from autotune.host.dtypes import numpy_type
+from autotune.importer.layouts.packing import Array
 from autotune.importer.layouts.tensor_layouts import TensorLayouts, Value, elements
 from autotune.importer.onnx_model.tensors import leave_pages
-from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, shape_of
+from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, shape_of, variables_read
 
 
 def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, list[Array]]:
@@ -54,19 +57,9 @@ def assign_layouts(module: IRModule, layouts: TensorLayouts) -> tuple[IRModule, 
 def _consumers(module: IRModule) -> dict[relax.Var, list[relax.Call]]:
     """Variable → the calls that read it; what the function returns counts as read by a call of nothing."""
     consumers: dict[relax.Var, list[relax.Call]] = {}
-
-    def note(expr: relax.Expr, call: relax.Call) -> None:
-        if isinstance(expr, relax.Tuple):
-            for field in expr.fields:
-                note(field, call)
-        elif isinstance(expr, relax.Var):
-            consumers.setdefault(expr, []).append(call)
-
-    for binding in bindings_of(module):
-        value = binding.value
-        for arg in value.args if isinstance(value, relax.Call) else [value]:
-            note(arg, value)
-    note(module["main"].body.body, module["main"].body.body)
+    for value in (*(binding.value for binding in bindings_of(module)), module["main"].body.body):
+        for var in () if isinstance(value, relax.TupleGetItem) else variables_read(value):
+            consumers.setdefault(var, []).append(value)
     return consumers
 
 
@@ -92,7 +85,12 @@ def _rebuild(layouts: TensorLayouts, binding: relax.VarBinding) -> None:
         return
     if isinstance(expr, relax.Call):
         layouts.made_by[var] = expr
-    layouts.values[var] = _by_rule(layouts, expr, shape_of(var)) or _as_it_stands(layouts, expr, shape_of(var))
+    rule, shape = layouts.rules.get(operator_name(expr)), shape_of(var)
+    value = None if rule is None else rule(layouts, expr, shape or ())
+    if value is None:  # on plain tensors, as it stands
+        emitted = layouts.builder.emit(mapped(expr, layouts.plain_expr))
+        value = emitted if shape is None else Value(shape, plain=emitted)
+    layouts.values[var] = value
 
 
 def _folded(layouts: TensorLayouts, call: relax.Call, var: relax.Var) -> Array | None:
@@ -106,15 +104,62 @@ def _folded(layouts: TensorLayouts, call: relax.Call, var: relax.Var) -> Array |
     return fold_call(call, arrays, shape, str(var.ty.dtype))
 
 
-def _by_rule(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> Value | None:
-    """Return the result of the rule for ``expr``, if there is one and it applies."""
-    if not isinstance(expr, relax.Call):
+def _axes(call: relax.Call, name: str = "axes") -> tuple[int, ...] | None:
+    axes = getattr(call.attrs, name)
+    return None if axes is None else tuple(int(axis) for axis in axes)
+
+
+_UNARY: dict[str, Callable[[Array], Array]] = {
+    "relax.sqrt": np.sqrt,
+    "relax.rsqrt": lambda x: (1.0 / np.sqrt(x)).astype(x.dtype),
+    "relax.negative": np.negative,
+    "relax.exp": np.exp,
+    "relax.abs": np.abs,
+}
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.divide": np.divide,
+}
+_OF_INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.less": np.less,
+}
+"""As of places in tensors that count from the end where they are negative."""
+
+
+def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...], dtype: str) -> Array | None:
+    """The value of ``call`` whose arguments are all constant, or None if it is not one of the folded kinds.
+
+    Args:
+        args: value of each argument; None for one that is not an array (a shape).
+        shape, dtype: of the result, which may be a view of an argument: what becomes a weight is packed, or copied by
+            ``TensorLayouts.constant``, and one copy of a large one is enough.
+    """
+    name = str(call.op.name)
+    first = args[0] if args else None
+    if first is None:
         return None
-    rule = layouts.rules.get(operator_name(expr))
-    return None if rule is None else rule(layouts, expr, shape or ())
-
-
-def _as_it_stands(layouts: TensorLayouts, expr: relax.Expr, shape: Shape | None) -> Value | relax.Expr:
-    """``expr`` on plain tensors."""
-    emitted = layouts.builder.emit(mapped(expr, layouts.plain_expr))
-    return emitted if shape is None else Value(shape, plain=emitted)
+    result: Array | None = None
+    if name in ("relax.reshape", "relax.squeeze"):
+        result = first.reshape(shape)
+    elif name == "relax.astype":
+        result = first
+    elif name == "relax.permute_dims":
+        result = np.transpose(first, _axes(call))
+    elif name == "relax.expand_dims":
+        result = np.expand_dims(first, _axes(call, "axis") or ())
+    elif name == "relax.broadcast_to":
+        result = np.broadcast_to(first, shape)
+    elif name in _UNARY:
+        result = _UNARY[name](first)
+    elif name == "relax.where" and args[1] is not None and args[2] is not None:
+        result = np.where(first, args[1], args[2])
+    elif name in (binary := _BINARY if first.dtype.kind == "f" else _OF_INTEGERS) and args[1] is not None:
+        result = binary[name](first, args[1])
+    if result is None or result.shape != shape:
+        return None
+    return result.astype(numpy_type(dtype), copy=False)

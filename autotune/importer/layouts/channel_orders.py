@@ -123,7 +123,7 @@ def native_image(layouts: TensorLayouts, picked: Picked, order: Array) -> relax.
 def plain_image(layouts: TensorLayouts, value: Value, picked: Picked) -> relax.Expr:
     """``value``, which is ``picked``, as ONNX has it."""
     order, channels = picked.order, len(picked.order)
-    if (groups := _groups(picked)) or _is_range(order):
+    if (groups := _groups(picked)) or (np.diff(order) == 1).all():
         plain = [layouts.plain(part) for part in picked.parts]
         whole = plain[0] if len(plain) == 1 else layouts.builder.emit(relax.op.concat(plain, axis=1))
         if groups:
@@ -137,10 +137,6 @@ def plain_image(layouts: TensorLayouts, value: Value, picked: Picked) -> relax.E
         return layouts.from_native(Value(value.shape, native=native))
     whole = layouts.builder.emit(relax.op.concat([layouts.plain(part) for part in picked.parts], axis=1))
     return layouts.builder.emit(relax.op.take(whole, layouts.constant(order.astype(np.int64)), axis=1))
-
-
-def _is_range(order: Array) -> bool:
-    return bool((np.diff(order) == 1).all())
 
 
 def _groups(picked: Picked) -> int:

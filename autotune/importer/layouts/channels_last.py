@@ -13,8 +13,8 @@ from tvm import relax
 from autotune.importer.layouts import low_bit_layouts
 from autotune.importer.layouts.layout_agnostic import BINARY, SHARED_RULES, STRICT, convolution_of, native_binary
 from autotune.importer.layouts.packing import Array, Shape
-from autotune.importer.layouts.products import product
 from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
+from autotune.importer.layouts.views import product
 from autotune.options import TF32
 from schedules.templates.common.windows import Window
 from schedules.templates.cuda.cuda_computes import convolution as conv_te

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import relax, topi
 
 from autotune.importer.layouts.packing import Shape
@@ -65,7 +64,8 @@ def _packed_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowB
     lanes, matrix, missing = layouts.panel, layouts.matrix(value), weights[0].depth - value.shape[-1]
     if missing:
         matrix = layouts.builder.emit(relax.op.nn.pad(matrix, [0, 0, 0, missing]))
-    levels = _side_by_side([pack_levels(weight, lanes) for weight in weights])
+    panels = [pack_levels(weight, lanes) for weight in weights]
+    levels = panels[0] if len(panels) == 1 else np.concatenate(panels)
     arrays = [levels, pack_groups(np.concatenate([w.scale for w in weights]), lanes), pack_zeros(weights, lanes)]
     constants = [layouts.constant(array) for array in arrays if array is not None]
 
@@ -82,10 +82,6 @@ def _packed_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowB
         return out
     kept = [math.prod(value.shape[:-1]), columns]
     return layouts.builder.emit_te(lambda t: topi.strided_slice(t, [0, 0], kept), out, primfunc_name_hint="crop")
-
-
-def _side_by_side(panels: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    return panels[0] if len(panels) == 1 else np.concatenate(panels)
 
 
 def _float_product(layouts: TensorLayouts, value: Value, weights: Sequence[LowBits], _form: DotForm) -> relax.Expr:

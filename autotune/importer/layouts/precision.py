@@ -24,11 +24,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from tvm import relax, te, tirx, topi
-from tvm.ir import GenericConst, GlobalVar, IRModule
+from tvm.ir import GenericConst, IRModule
 
 from autotune.host.dtypes import numpy_type, rounded
 from autotune.importer.layouts.layout_agnostic import BINARY, STRICT, UNARY
-from autotune.importer.rewriting.relax_values import bindings_of, mapped, operator_name, variables_read, without_main
+from autotune.importer.rewriting.relax_values import (
+    Values,
+    bindings_of,
+    leaves,
+    mapped,
+    operator_name,
+    rebuilt_main,
+    variables_read,
+    without_main,
+)
 from autotune.options import SHORT_TYPES, TF32, Precision
 from schedules.vocabulary.errors import UsageError
 
@@ -105,22 +114,10 @@ def _exact(module: IRModule, short: str) -> set[relax.Var]:
     for binding in bindings_of(module):
         value = binding.value
         copied = isinstance(value, relax.Var) or _name(value) in COPIES
-        if _widens(value, short) or (copied and all(_is_exact(leaf, exact, short) for leaf in _tensors(value))):
+        read = [leaf for leaf in leaves(value) if isinstance(leaf, relax.Var | GenericConst)]
+        if _widens(value, short) or (copied and all(_is_exact(leaf, exact, short) for leaf in read)):
             exact.add(binding.var)
     return exact
-
-
-def _tensors(expr: relax.Expr) -> list[relax.Expr]:
-    """The variables and constants that ``expr`` reads."""
-    tensors: list[relax.Expr] = []
-
-    def note(leaf: relax.Expr) -> relax.Expr:
-        if isinstance(leaf, relax.Var | GenericConst):
-            tensors.append(leaf)
-        return leaf
-
-    mapped(expr, note)
-    return tensors
 
 
 def _is_exact(expr: relax.Expr, exact: set[relax.Var], short: str) -> bool:
@@ -179,26 +176,25 @@ class _Assignment:
     chosen: set[relax.Call]
     short: str
     exact: set[relax.Var] | None = None
-    builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
+    builder: relax.BlockBuilder = field(init=False)
     tensors: dict[relax.Var, _Tensor] = field(default_factory=dict)
-    kernels: dict[GlobalVar, GlobalVar] = field(default_factory=dict)
+    params: Values = field(default_factory=dict)
 
     def module(self) -> IRModule:
         """The new module."""
-        main = self.old["main"]
-        bindings = bindings_of(self.old)
-        self._stored_short = self._short_variables(bindings, main.body.body)
-        for var, function in without_main(self.old).items():
-            self.kernels[var] = self.builder.add_func(function, var.name_hint)
-        params = [relax.Var(param.name, param.ty) for param in main.params]
-        self.tensors = {old: _Tensor(long=new) for old, new in zip(main.params, params, strict=True)}
-        with self.builder.function("main", params, attrs=dict(main.attrs)):
-            with self.builder.dataflow():
-                for binding in bindings:
-                    self.tensors[binding.var] = self._made(binding.var, binding.value)
-                result = self.builder.emit_output(self._rebuilt(main.body.body, self._long))
-            self.builder.emit_func_output(result)
-        return self.builder.finalize()
+        self._stored_short = self._short_variables(bindings_of(self.old), self.old["main"].body.body)
+        self.builder = relax.BlockBuilder(IRModule(without_main(self.old)))
+
+        def result(body: relax.Expr, _values: Values) -> relax.Expr:
+            return self._rebuilt(body, self._long)
+
+        return rebuilt_main(self.old, self.builder, self._note, result=result, values=self.params)
+
+    def _note(self, binding: relax.VarBinding, _values: Values) -> None:
+        self.tensors[binding.var] = self._made(binding.var, binding.value)
+
+    def _tensor(self, var: relax.Var) -> _Tensor:
+        return self.tensors.setdefault(var, _Tensor(long=self.params.get(var)))
 
     def _short_variables(self, bindings: list[relax.VarBinding], result: relax.Expr) -> set[relax.Var]:
         """The variables that are stored as bf16.
@@ -230,7 +226,7 @@ class _Assignment:
 
     def _made(self, var: relax.Var, expr: relax.Expr) -> _Tensor:
         if isinstance(expr, relax.Var):
-            return self.tensors[expr]
+            return self._tensor(expr)
         if _widens(expr, self.short):
             return _Tensor(short=self._long(expr.args[0]))
         if expr in self.chosen:
@@ -247,26 +243,20 @@ class _Assignment:
 
     def _rebuilt(self, expr: relax.Expr, read: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
         """``expr`` on what ``read`` makes of the tensors that it reads."""
-
-        def leaf(part: relax.Expr) -> relax.Expr:
-            if isinstance(part, GlobalVar):
-                return self.kernels[part]
-            return read(part) if isinstance(part, relax.Var | GenericConst) else part
-
-        return mapped(expr, leaf)
+        return mapped(expr, lambda part: read(part) if isinstance(part, relax.Var | GenericConst) else part)
 
     def _long(self, expr: relax.Expr) -> relax.Expr:
         """The tensor as fp32; one that exists as bf16 only is cast once."""
         if not isinstance(expr, relax.Var):
             return expr
-        tensor = self.tensors[expr]
+        tensor = self._tensor(expr)
         if tensor.long is None:
             tensor.long = self.builder.emit(relax.op.astype(tensor.short, LONG))
         return tensor.long
 
     def _in_registers(self, expr: relax.Expr) -> relax.Expr:
         """The tensor as fp32, cast anew for this reader alone where it is stored as bf16, so that the cast is fused."""
-        tensor = self.tensors[expr] if isinstance(expr, relax.Var) else _Tensor(long=expr)
+        tensor = self._tensor(expr) if isinstance(expr, relax.Var) else _Tensor(long=expr)
         if tensor.short is None or expr not in self._stored_short:
             return self._long(expr)
         return self.builder.emit(relax.op.astype(tensor.short, LONG))
@@ -278,7 +268,7 @@ class _Assignment:
             return relax.const(array.astype(numpy_type(self.short)), self.short) if str(array.dtype) == LONG else expr
         if not isinstance(expr, relax.Var) or not _is_long(expr.ty):
             return self._long(expr)
-        tensor = self.tensors[expr]
+        tensor = self._tensor(expr)
         if tensor.short is None:
             tensor.short = self.builder.emit(relax.op.astype(tensor.long, self.short))
         return tensor.short

@@ -31,6 +31,7 @@ from autotune.importer.rewriting.relax_values import (
     Values,
     bindings_of,
     operator_name,
+    pattern_of,
     rebuilt_main,
     shape_of,
     substituted,
@@ -105,8 +106,8 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
         call, shape = binding.value, shape_of(binding.var)
         if shape is None or not _is_fused(module, call):
             continue
-        counts = _pattern(module, call) < INJECTIVE_PATTERN and not _rounds(binding)
-        count, cost = (1, _cost(call)) if counts else (0, 0)
+        counts = pattern_of(module, call) < INJECTIVE_PATTERN and not _rounds(binding)
+        count, cost = (1, SLOW.get(call.args[0].name_hint.rstrip("0123456789"), 1)) if counts else (0, 0)
         for var in dict.fromkeys(variables_read(call)):
             chain, read = chains.get(var, _Chain()), shape_of(var)
             if read is None:
@@ -133,7 +134,7 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
 
 def _is_fused(module: IRModule, value: relax.Expr) -> bool:
     """Return whether a kernel that reads what ``value`` makes may compute it itself."""
-    return operator_name(value) == "relax.call_tir" and _pattern(module, value) <= INJECTIVE_PATTERN
+    return operator_name(value) == "relax.call_tir" and pattern_of(module, value) <= INJECTIVE_PATTERN
 
 
 def _loads(kernel: tirx.PrimFunc) -> list[int]:
@@ -147,12 +148,3 @@ def _rounds(binding: relax.VarBinding) -> bool:
     """Return whether a call casts floats to floats."""
     kinds = [str(value.ty.dtype) for value in (*binding.value.args[1].fields, binding.var)]
     return binding.value.args[0].name_hint.startswith("cast") and all("float" in kind for kind in kinds)
-
-
-def _cost(call: relax.Call) -> int:
-    return SLOW.get(call.args[0].name_hint.rstrip("0123456789"), 1)
-
-
-def _pattern(module: IRModule, call: relax.Call) -> int:
-    attrs = module[call.args[0]].attrs or {}
-    return int(attrs["op_pattern"]) if "op_pattern" in attrs else OPAQUE_PATTERN

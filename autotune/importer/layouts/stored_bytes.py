@@ -22,6 +22,7 @@ from tvm.relax.utils import copy_with_new_vars
 from autotune.importer.rewriting.relax_values import (
     Values,
     bindings_of,
+    pattern_of,
     rebuilt_main,
     substituted,
     variables_read,
@@ -110,11 +111,7 @@ def _reads_elements(module: IRModule, kernel: _Kernel, param: relax.Var) -> bool
     if len(calls) != 1:
         return False
     is_mean = str(calls[0].value.args[0].name_hint).startswith("mean")  # TVM takes it for a product, as it divides
-    return is_mean or _pattern(module, calls[0]) in ONCE
-
-
-def _pattern(module: IRModule, binding: relax.VarBinding) -> int:
-    return int(module[binding.value.args[0]].attrs["op_pattern"])
+    return is_mean or pattern_of(module, calls[0].value) in ONCE
 
 
 def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.Var, _Kernel]) -> IRModule:
@@ -132,7 +129,9 @@ def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.
                 if arg in taken
             }
             function = _function(kernel.params, tails, kept).with_attrs(module[binding.value.op].attrs)
-            changed[binding.var] = builder.add_func(function, _name(tails, kept))
+            calls = [other for tail in tails.values() for other in tail] + kept  # ``FuseOps`` names kernels after them
+            name = "_".join(["fused", *(other.value.args[0].name_hint for other in calls)])
+            changed[binding.var] = builder.add_func(function, name)
 
     def make(binding: relax.VarBinding, values: Values) -> relax.Expr:
         call = substituted(binding.value, values)
@@ -165,9 +164,3 @@ def _function(
     bindings[-1] = relax.VarBinding(out, bindings[-1].value)
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], out)
     return copy_with_new_vars(relax.Function(own, body, out.ty))
-
-
-def _name(tails: dict[relax.Var, list[relax.VarBinding]], kept: list[relax.VarBinding]) -> str:
-    """Work like ``FuseOps`` calls kernels: after what they call."""
-    calls = [binding for tail in tails.values() for binding in tail] + kept
-    return "_".join(["fused", *(binding.value.args[0].name_hint for binding in calls)])

@@ -48,7 +48,7 @@ def keep_packed(model: ModelProto, inputs: Collection[str]) -> None:
         model, inputs: as of ``integer_graph.make_integer``; products whose shapes are not known stay as they are.
     """
     know_own_domain(model)
-    _Packed(model, inputs, {}).run()
+    _Packed(model, inputs).run()
     tidy(model.graph)
 
 
@@ -69,8 +69,8 @@ class _Table:
 
 
 class _Packed(Step):
-    def visit(self, node: NodeProto) -> None:
-        """Keep ``node``, or what takes its place."""
+    def replaced(self, node: NodeProto) -> bool:
+        """Append a product or gather of packed weights."""
         result = ""
         if node.op_type in ("MatMul", "Gemm") and self.makers.get(node.input[1]) is not None:
             result = self._product(node)
@@ -78,8 +78,7 @@ class _Packed(Step):
             result = self._rows(node)
         if result:
             self.called("Identity", [result], node.output[0])
-        else:
-            self.nodes.append(node)
+        return bool(result)
 
     def _table(self, name: str) -> _Table | None:
         """Return the constant matrix in blocks that a DequantizeLinear makes ``name`` of, if there is one."""

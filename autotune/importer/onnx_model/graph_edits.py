@@ -5,7 +5,8 @@ All work on the main graph only; bodies of control flow are left as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +18,13 @@ from autotune.importer.onnx_model.tensors import array_of
 
 SCALAR_INPUTS = {"Clip": (1, 2), "Pad": (2,)}
 """Inputs that ONNX wants of rank 0 and exporters write with one element of rank 1."""
+
+
+def keep_only(field: Any, wanted: Callable[[Any], bool]) -> None:
+    """Remove from a repeated field of a message, in place, what is not ``wanted``."""
+    for index in reversed(range(len(field))):
+        if not wanted(field[index]):
+            del field[index]
 
 
 def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
@@ -118,9 +126,5 @@ def drop_unused(graph: GraphProto) -> None:
             break
         replace_nodes(graph, kept)
     names = {tensor.name for tensor in graph.initializer}
-    for index in reversed(range(len(graph.initializer))):
-        if graph.initializer[index].name not in used:
-            del graph.initializer[index]
-    for index in reversed(range(len(graph.input))):
-        if graph.input[index].name in names:
-            del graph.input[index]
+    keep_only(graph.initializer, lambda tensor: tensor.name in used)
+    keep_only(graph.input, lambda value: value.name not in names)

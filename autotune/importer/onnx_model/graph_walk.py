@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, count
 from typing import Any
@@ -17,6 +17,12 @@ MAX_DEPTH = 16
 
 RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 """Operators whose results differ from run to run."""
+
+MOVES = frozenset(
+    {"DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice"}
+    | {"SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Operators whose result has elements of input 0, in other places."""
 
 BODIED = ("If", "Loop", "Scan", "SequenceMap")
 """Operators that have bodies."""
@@ -36,6 +42,12 @@ def walk_nodes(nodes: Iterable[NodeProto], depth: int = 0) -> Iterator[NodeProto
                     f"node {node.name!r} ({node.op_type}) nests subgraphs more than {MAX_DEPTH} deep; flatten the model"
                 )
             yield from walk_nodes(graph.node, depth + 1)
+
+
+def all_nodes(model: onnx.ModelProto) -> Iterator[NodeProto]:
+    """Every node of the graph and of functions, those of subgraphs too."""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        yield from walk_nodes(nodes)
 
 
 def name_nodes(nodes: Iterable[NodeProto]) -> None:
@@ -108,6 +120,25 @@ def reads(graph: GraphProto) -> Counter[str]:
     return used
 
 
+def outer_reads(node: NodeProto) -> set[str]:
+    """Return the values that ``node`` reads from its graph: its inputs, and those that its bodies do not make."""
+    outer = set(node.input)
+    for body in subgraphs(node):
+        read = {value.name for value in body.output}.union(*map(outer_reads, body.node))
+        own = {value.name for value in (*body.input, *body.initializer)}
+        outer |= read - own.union(*(inner.output for inner in body.node))
+    return outer - {""}
+
+
+def readers_of(nodes: Iterable[NodeProto], bodies: bool = False) -> Mapping[str, list[NodeProto]]:
+    """Value → the nodes that read it, as often as they do; with ``bodies`` each once, also where a body of it reads."""
+    readers = defaultdict[str, list[NodeProto]](list)
+    for node in nodes:
+        for name in outer_reads(node) if bodies else node.input:
+            readers[name].append(node)
+    return dict(readers)
+
+
 def rename(node: NodeProto, names: Mapping[str, str]) -> None:
     """Give what ``node`` and its bodies read and write from outside the bodies its new names."""
     for field in (node.input, node.output):
@@ -126,18 +157,15 @@ def rename(node: NodeProto, names: Mapping[str, str]) -> None:
 def walk_graphs(model: onnx.ModelProto) -> Iterator[GraphProto]:
     """The main graph and every subgraph, those of function bodies too."""
     yield model.graph
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in walk_nodes(nodes):
-            yield from subgraphs(node)
+    for node in all_nodes(model):
+        yield from subgraphs(node)
 
 
 def walk_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
     """Every dense tensor: initialisers and node attributes, of all graphs and function bodies."""
     for graph in walk_graphs(model):
         yield from graph.initializer
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in walk_nodes(nodes):
-            for attribute in node.attribute:
-                if attribute.type == AttributeProto.TENSOR:
-                    yield attribute.t
-                yield from attribute.tensors
+    for attribute in (attribute for node in all_nodes(model) for attribute in node.attribute):
+        if attribute.type == AttributeProto.TENSOR:
+            yield attribute.t
+        yield from attribute.tensors

@@ -6,6 +6,7 @@ Serialising and parsing cost as much as all of a model's bytes being copied seve
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +42,7 @@ class LightModel:
 
     def whole(self) -> onnx.ModelProto:
         """The model with all of its data inside."""
-        copy = onnx.ModelProto()
-        copy.CopyFrom(self.proto)
+        copy = deepcopy(self.proto)
         for tensor in copy.graph.initializer:
             if tensor.name in self.weights:
                 tensor.CopyFrom(numpy_helper.from_array(self.weights[tensor.name], tensor.name))

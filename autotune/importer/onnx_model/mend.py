@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from autotune.importer.onnx_model.graph_walk import Names, subgraphs, walk_graphs, walk_nodes
+from autotune.importer.onnx_model.graph_edits import keep_only
+from autotune.importer.onnx_model.graph_walk import Names, all_nodes, outer_reads, subgraphs, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.shapes import MICROSOFT, STANDARD_DOMAINS
 from schedules.vocabulary.errors import ModelError
 
@@ -45,10 +47,9 @@ def mend(model: ModelProto, name: str) -> None:
     for graph in walk_graphs(model):
         graph.name = graph.name or "graph"
         _mend_initializers(graph)
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in walk_nodes(nodes):
-            if node.domain and node.domain in STANDARD_DOMAINS:
-                node.domain = ""
+    for node in all_nodes(model):
+        if node.domain and node.domain in STANDARD_DOMAINS:
+            node.domain = ""
     _make_axes_vectors(model)
     if any(node.domain == MICROSOFT for node in walk_nodes(model.graph.node)):
         name_own_domain(model)
@@ -64,10 +65,9 @@ def mend(model: ModelProto, name: str) -> None:
 
 def drop_undeclared(graph: GraphProto) -> None:
     """Leave out, in place, outputs without type or shape: ONNX's checker insists on both, and inference finds them."""
-    kept = [value for value in graph.output if value.type.WhichOneof("value")]
-    kept = [value for value in kept if not value.type.tensor_type.elem_type or value.type.tensor_type.HasField("shape")]
-    del graph.output[:]
-    graph.output.extend(kept)
+    keep_only(graph.output, lambda value: value.type.WhichOneof("value"))
+    tensors = {value.name: value.type.tensor_type for value in graph.output}
+    keep_only(graph.output, lambda value: not tensors[value.name].elem_type or tensors[value.name].HasField("shape"))
 
 
 def name_own_domain(model: ModelProto) -> None:
@@ -93,8 +93,7 @@ def _make_axes_vectors(model: ModelProto) -> None:
             node = nodes[index]
             axes = tensors.get(node.input[1]) if node.op_type == "Unsqueeze" and len(node.input) > 1 else None
             if axes is not None and not axes.dims:
-                vector = TensorProto()
-                vector.CopyFrom(axes)
+                vector = deepcopy(axes)
                 vector.dims.append(1)
                 node.input[1] = names.new(f"{node.input[1]}/vector")
                 nodes.insert(index, helper.make_node("Constant", [], [node.input[1]], value=vector))
@@ -108,19 +107,15 @@ def _leave_out(node: NodeProto, graph: GraphProto, name: str) -> None:
         "%s: output %r is a tensor (rows, classes), not ZipMap's list of dictionaries; its classes are %s%s",
         *(name, node.output[0], shown, ", …" if len(labels) > MOST_LABELS else ""),
     )
-    identity = helper.make_node("Identity", node.input, node.output, node.name)
-    node.CopyFrom(identity)
+    node.CopyFrom(helper.make_node("Identity", node.input, node.output, node.name))
     for value in graph.output:
         if value.name == node.output[0]:
             value.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
 
 
 def _mend_initializers(graph: GraphProto) -> None:
-    last = {tensor.name: index for index, tensor in enumerate(graph.initializer)}
-    for index in reversed(range(len(graph.initializer))):
-        tensor = graph.initializer[index]
-        if not tensor.name or last[tensor.name] != index:
-            del graph.initializer[index]
+    last = {tensor.name: tensor for tensor in graph.initializer}
+    keep_only(graph.initializer, lambda tensor: tensor.name and last[tensor.name] is tensor)
 
 
 def _sort_graph(graph: GraphProto, outer: Collection[str], name: str) -> None:
@@ -152,30 +147,12 @@ def _sort(nodes: Sequence[NodeProto], known: Collection[str], name: str) -> None
         except CycleError as error:
             circle = ", ".join(_label(nodes[index]) for index in error.args[1][1:4])
             raise ModelError(f"{name}: nodes read each other's results in a circle ({circle}); {ADVICE}") from error
-        _reorder(nodes, order)
+        for node, copy in zip(nodes, [deepcopy(nodes[index]) for index in order], strict=True):
+            node.CopyFrom(copy)
     inside = {*known, *makers}
     for node in nodes:
         for body in subgraphs(node):
             _sort_graph(body, inside, name)
-
-
-def _reorder(nodes: Sequence[NodeProto], order: Iterable[int]) -> None:
-    copies = []
-    for index in order:
-        copies.append(NodeProto())
-        copies[-1].CopyFrom(nodes[index])
-    for node, copy in zip(nodes, copies, strict=True):
-        node.CopyFrom(copy)
-
-
-def outer_reads(node: NodeProto) -> set[str]:
-    """Return the values that ``node`` reads from its graph: its inputs, and those that its bodies do not make."""
-    outer = set(node.input)
-    for body in subgraphs(node):
-        read = {value.name for value in body.output}.union(*map(outer_reads, body.node))
-        own = {value.name for value in (*body.input, *body.initializer)}
-        outer |= read - own.union(*(inner.output for inner in body.node))
-    return outer - {""}
 
 
 def _label(node: NodeProto) -> str:

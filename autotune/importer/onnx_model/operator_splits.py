@@ -10,13 +10,15 @@ are computed in parts too. CoDL (Jia et al., MobiSys 2022) cuts so between a pho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
-from autotune.importer.onnx_model.graph_walk import attributes_of
-from autotune.importer.onnx_model.scope import Array, Scope
+from autotune.importer.onnx_model.graph_edits import replace_nodes
+from autotune.importer.onnx_model.graph_walk import attributes_of, readers_of
+from autotune.importer.onnx_model.scope import Scope
 
 UNARY = frozenset(
     {"Abs", "Celu", "Clip", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log"}
@@ -71,14 +73,11 @@ def split_operators(model: ModelProto, share: Share) -> tuple[ModelProto, tuple[
     Args:
         model: simplified, with shapes.
     """
-    result = ModelProto()
-    result.CopyFrom(model)
-    scope = Scope(result)
-    splitter = _Splitter(result, scope)
-    for node in list(model.graph.node):
+    result = deepcopy(model)
+    splitter = _Splitter(result, Scope(result))
+    for node in model.graph.node:
         splitter.add(node, share)
-    del result.graph.node[:]
-    result.graph.node.extend(splitter.nodes)
+    replace_nodes(result.graph, splitter.nodes)
     return result, tuple(splitter.joins)
 
 
@@ -88,10 +87,7 @@ class _Splitter:
     def __init__(self, model: ModelProto, scope: Scope) -> None:
         self._model, self._scope = model, scope
         self._outputs = {value.name for value in model.graph.output}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in model.graph.node:
-            for name in node.input:
-                self._readers.setdefault(name, []).append(node)
+        self._readers = readers_of(model.graph.node)
         self._taken = set[str]()  # outputs of nodes that went into parts
         self._parts: dict[tuple[str, int], str] = {}
         self._slices: dict[tuple[str, int, int, int], str] = {}
@@ -148,8 +144,7 @@ class _Splitter:
         extent = self._scope.shapes[chain[0].output[0]][cut.axis]
         begin, end = ((0, cut.at), (cut.at, extent))[number]
         for position, node in enumerate(chain):
-            own = NodeProto()
-            own.CopyFrom(node)
+            own = deepcopy(node)
             own.name = f"{node.name or node.output[0]}/{number}"
             for index, name in enumerate(node.input):
                 if not name:
@@ -185,7 +180,7 @@ class _Splitter:
         if array is not None:
             if key not in self._slices:
                 self._slices[key] = self._scope.names.new(stem)
-                self._scope.add(self._slices[key], _take(array, axis, begin, end))
+                self._scope.add(self._slices[key], array.take(range(begin, end), axis))
             return self._slices[key]
         own = self._scope.names.new(f"{stem}/{len(self.joins)}.{number}")
         bounds = []
@@ -202,10 +197,6 @@ class _Splitter:
         value = helper.make_tensor_value_info(name, self._scope.types[like], shape)
         self._model.graph.value_info.append(value)
         self._scope.note(value)
-
-
-def _take(array: Array, axis: int, begin: int, end: int) -> Array:
-    return array[(*(slice(None),) * axis, slice(begin, end))]
 
 
 def _is_cuttable(node: NodeProto, scope: Scope) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import Names, subgraphs
@@ -28,6 +28,7 @@ class Scope:
             large weights.
 
     Attributes:
+        versions: domain → version of its operators.
         opset: version of the standard operators.
         given: names of initialisers, and in a skeleton of the inputs that stand for large ones.
         shapes: value → static shape.
@@ -40,7 +41,8 @@ class Scope:
 
     def __init__(self, model: ModelProto, inputs: Collection[str] = ()) -> None:
         self.graph: GraphProto = model.graph
-        self.opset = next((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), 13)
+        self.versions = {"" if o.domain in STANDARD_DOMAINS else o.domain: o.version for o in model.opset_import}
+        self.opset = self.versions.get("", 13)
         self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self.given = {*self.tensors, *(value.name for value in model.graph.input)} - {*inputs}
         self._arrays: dict[str, Array] = {}
@@ -98,7 +100,7 @@ class Scope:
             return
         if any(True for _ in subgraphs(node)):
             return  # what a body reads from outside is not told to the inference of one node
-        types = {name: self._type(name) for name in node.input if name in self.types}
+        types = {name: self.described(name).type for name in node.input if name in self.types}
         data = {
             name: self.tensors[name]
             for name in node.input
@@ -115,9 +117,13 @@ class Scope:
             if name in inferred:
                 self.note(onnx.ValueInfoProto(name=name, type=inferred[name]))
 
-    def _type(self, name: str) -> TypeProto:
-        proto: TypeProto = helper.make_tensor_type_proto(self.types[name], self.shapes.get(name))
-        return proto
+    def described(self, name: str) -> onnx.ValueInfoProto:
+        """A value with the type and shape that are known of it."""
+        if name not in self.types:
+            return onnx.ValueInfoProto(name=name)
+        return onnx.ValueInfoProto(
+            name=name, type=helper.make_tensor_type_proto(self.types[name], self.shapes.get(name))
+        )
 
     def array(self, name: str) -> Array | None:
         """The constant called ``name``, else None."""

@@ -9,17 +9,25 @@ left to ONNX Runtime too where others have some: nothing of it is worth a segmen
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.importer.onnx_model.graph_walk import RANDOM, subgraphs, walk_nodes
-from autotune.importer.onnx_model.mend import outer_reads
+from autotune.importer.onnx_model.graph_edits import keep_only
+from autotune.importer.onnx_model.graph_walk import (
+    RANDOM,
+    attributes_of,
+    outer_reads,
+    readers_of,
+    subgraphs,
+    walk_nodes,
+)
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, fixed_shape, infer_shapes, skeleton, true_inputs
-from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError
+from schedules.vocabulary.errors import AutotuneError, ModelError, UnsupportedError, first_line
 
 Attempt = Callable[[ModelProto], object]
 
@@ -124,7 +132,7 @@ def declare_foreign(model: ModelProto) -> None:
                 declared[value.name].CopyFrom(info)
             else:
                 model.graph.value_info.append(info)
-    infer_shapes(model, model.graph.name or "model")
+    infer_shapes(model)
 
 
 def _failing(nodes: Sequence[NodeProto], cutter: Cutter, attempt: Attempt) -> list[NodeProto]:
@@ -178,10 +186,7 @@ class Cutter:
         self._declared = {value.name: value for value in model.graph.value_info}
         self._outputs = [value.name for value in model.graph.output]
         self._makers = {name: node for node in model.graph.node for name in node.output if name}
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in model.graph.node:
-            for name in outer_reads(node):
-                self._readers.setdefault(name, []).append(node)
+        self._readers = readers_of(model.graph.node, bodies=True)
 
     def is_static(self, node: NodeProto) -> bool:
         """Return whether the shapes of all that ``node`` reads and makes are known."""
@@ -213,9 +218,127 @@ class Cutter:
 
     def _value(self, name: str) -> ValueInfoProto:
         if name in self._scope.types and name in self._scope.shapes:
-            known: ValueInfoProto = helper.make_tensor_value_info(
-                name, self._scope.types[name], self._scope.shapes[name]
-            )
-            return known
+            return self._scope.described(name)
         declared: ValueInfoProto = self._interface.get(name) or self._declared.get(name, ValueInfoProto(name=name))
         return declared
+
+
+def declare_states(model: ModelProto) -> None:
+    """Note the shapes of what loops carry from turn to turn and of all that follows from them, in place.
+
+    ONNX infers nothing about them. A loop whose number of turns depends on the data is left to ONNX Runtime; what reads
+    its states can still be tuned where every turn makes them of the shape that it reads.
+
+    Args:
+        model: flat, with shapes as far as they can be inferred.
+    """
+    known: dict[str, ValueInfoProto] = {}
+    for node in [node for node in model.graph.node if node.op_type == "Loop"]:
+        scope = Scope(model)
+        states = node.output[: len(node.input) - 2]
+        if all(name in scope.shapes for name in filter(None, states)):
+            continue
+        shapes = _kept_shapes(node, model, scope)
+        kept_states = {
+            name: helper.make_tensor_value_info(name, scope.types[before], shape)
+            for name, before, shape in zip(states, node.input[2:], shapes, strict=True)
+            if name and before in scope.types and shape is not None
+        }
+        if kept_states:
+            known.update(kept_states)
+            _follow(model, known)
+
+
+def _kept_shapes(node: NodeProto, model: ModelProto, scope: Scope) -> list[tuple[int, ...] | None]:
+    """Shape of every state that is the same at every turn; None of another."""
+    body: GraphProto = attributes_of(node)["body"]
+    shapes = [scope.shapes.get(name) for name in node.input[2:]]
+    while any(shape is not None for shape in shapes):
+        try:
+            after_turn = _made_shapes(node, body, model, scope, shapes)
+        except ModelError:
+            return [None] * len(shapes)
+        kept = [shape if shape == after else None for shape, after in zip(shapes, after_turn, strict=True)]
+        if kept == shapes:
+            break
+        shapes = kept  # a state that changes may change another's shape at the next turn
+    return shapes
+
+
+def _made_shapes(
+    node: NodeProto, body: GraphProto, model: ModelProto, scope: Scope, shapes: Sequence[tuple[int, ...] | None]
+) -> list[tuple[int, ...] | None]:
+    """Shapes of the states after a turn that begins with ``shapes``."""
+    turn = ModelProto(ir_version=max(model.ir_version, 4))
+    turn.opset_import.extend(model.opset_import)
+    turn.functions.extend(model.functions)
+    turn.graph.CopyFrom(body)
+    del turn.graph.input[:], turn.graph.value_info[:]
+    kinds = (TensorProto.INT64, TensorProto.BOOL, *(scope.types.get(name, 0) for name in node.input[2:]))
+    for argument, kind, shape in zip(body.input, kinds, ((), (), *shapes), strict=True):
+        turn.graph.input.append(
+            helper.make_tensor_value_info(argument.name, kind or argument.type.tensor_type.elem_type, shape)
+        )
+    inside = {name for inner in body.node for name in inner.output}
+    inside.update(inner.name for inner in (*body.initializer, *body.input))
+    for name in sorted(set.union(set(), *(outer_reads(inner) for inner in body.node)) - inside):
+        if name in scope.tensors:
+            turn.graph.initializer.append(scope.tensors[name])
+        elif name in scope.types:
+            turn.graph.input.append(helper.make_tensor_value_info(name, scope.types[name], scope.shapes.get(name)))
+    for value in turn.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    infer_shapes(turn, "the body of a loop")
+    after = Scope(turn)
+    return [after.shapes.get(value.name) for value in turn.graph.output[1 : 1 + len(shapes)]]
+
+
+def _follow(model: ModelProto, known: dict[str, ValueInfoProto]) -> None:
+    """Infer the shapes of ``model`` from those that are ``known`` of what its loops carry."""
+    rest = deepcopy(model)
+    keep_only(rest.graph.node, lambda node: known.keys().isdisjoint(node.output))
+    rest.graph.input.extend(known.values())
+    infer_shapes(rest, strict=False)
+    outputs = {value.name: known.get(value.name, value) for value in rest.graph.output}
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(rest.graph.value_info)
+    model.graph.value_info.extend(value for name, value in known.items() if name not in outputs)
+    for value in model.graph.output:
+        value.CopyFrom(outputs[value.name])
+
+
+MOST_TRIALS = 64
+"""Different operators that are imported alone. A bound on the seconds before an error is shown; heuristic, not
+measured."""
+
+
+def attributed(model: ModelProto, error: Exception, attempt: Callable[[ModelProto], object]) -> ModelError:
+    """The error to raise for ``error``: it names the first operator that fails alone, else all there are.
+
+    Args:
+        model: simplified; what was being imported.
+        error: what the import raised.
+        attempt: imports a model.
+    """
+    names = list(dict.fromkeys(node.op_type for node in model.graph.node))
+    for node, alone in kinds_alone(model) if len(names) > 1 else ():
+        try:
+            with third_party():
+                attempt(alone)
+        except (AutotuneError, ThirdPartyError) as other:
+            return UnsupportedError(
+                f"operator {node.op_type} (node {node.name!r}) cannot be built: {first_line(other, 200)}; "
+                "export the model without it"
+            )
+    return UnsupportedError(
+        f"the model cannot be imported: {first_line(error, 200)}; its operators are {', '.join(names)}"
+    )
+
+
+def kinds_alone(model: ModelProto) -> Iterator[tuple[NodeProto, ModelProto]]:
+    """The first node of each operator of ``model``, and a model of that node alone; at most ``MOST_TRIALS``."""
+    kinds = {node.op_type: node for node in reversed(model.graph.node)}
+    cutter = Cutter(model)
+    for name in list(dict.fromkeys(node.op_type for node in model.graph.node))[:MOST_TRIALS]:
+        if cutter.is_static(kinds[name]):
+            yield kinds[name], cutter.part([kinds[name]])

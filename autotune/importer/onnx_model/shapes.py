@@ -67,11 +67,8 @@ def true_inputs(graph: onnx.GraphProto) -> list[ValueInfoProto]:
 
 def shape_text(shape: TensorShapeProto) -> str:
     """``batch x 3 x ? x ?``, with names for symbolic dimensions and ? for unnamed ones."""
-    return " x ".join(_dim_text(dim) for dim in shape.dim) or "scalar"
-
-
-def _dim_text(dim: TensorShapeProto.Dimension) -> str:
-    return str(dim.dim_value) if is_known(dim) else dim_name(dim) or "?"
+    sizes = (str(dim.dim_value) if is_known(dim) else dim_name(dim) or "?" for dim in shape.dim)
+    return " x ".join(sizes) or "scalar"
 
 
 def dim_name(dim: TensorShapeProto.Dimension) -> str:
@@ -156,26 +153,23 @@ def _without_lists(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         short = onnx.NodeProto(name=node.name, op_type=node.op_type, domain=node.domain)
         short.input.extend(node.input)
         short.output.extend(node.output)
-        short.attribute.extend(attribute for attribute in node.attribute if not _is_long(attribute))
+        lengths = ((a, max(len(a.ints), len(a.floats), len(a.strings))) for a in node.attribute)
+        short.attribute.extend(attribute for attribute, length in lengths if length <= SKELETON_ELEMENTS)
         yield short
 
 
-def _is_long(attribute: onnx.AttributeProto) -> bool:
-    return max(len(attribute.ints), len(attribute.floats), len(attribute.strings)) > SKELETON_ELEMENTS
-
-
-def infer_shapes(model: onnx.ModelProto, name: str, strict: bool = True) -> None:
+def infer_shapes(model: onnx.ModelProto, name: str = "", strict: bool = True) -> None:
     """Replace what the model says of its inner and output shapes by what follows from its inputs, in place.
 
     Args:
         model: changed in place.
-        name: the model's, for messages.
+        name: the model's, for messages; "" for that of its graph.
         strict: refuse nodes whose inputs do not fit; else the shapes of their results stay unknown.
 
     Raises:
         ModelError: naming the node whose inputs do not fit, or the tensor that is too large.
     """
-    small = skeleton(model, tables=False)
+    name, small = name or model.graph.name or "model", skeleton(model, tables=False)
     _spell_defaults(small.graph)
     # ONNX infers nothing for operators of other domains; the shapes of their outputs were declared.
     own = {output for node in small.graph.node if node.domain not in STANDARD_DOMAINS for output in node.output}
@@ -310,15 +304,10 @@ def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -
     for node in graph.node:
         if node.op_type not in WINDOWED or node.domain not in STANDARD_DOMAINS:
             continue
-        attributes, size = attributes_of(node), shapes.get(node.input[0], ())[2:]
-        if not attributes.get("ceil_mode", 0) or attributes.get("auto_pad", b"NOTSET") != b"NOTSET" or not size:
+        attributes = attributes_of(node)
+        if not attributes.get("ceil_mode", 0) or attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
             continue
-        kernel, rank = attributes["kernel_shape"], len(size)
-        strides, dilations = attributes.get("strides") or [1] * rank, attributes.get("dilations") or [1] * rank
-        pads = attributes.get("pads") or [0] * 2 * rank
-        if {len(kernel), len(strides), len(dilations), len(pads) // 2} != {rank} or min(strides) < 1:
-            continue  # ONNX's own inference says what is wrong
-        axes = zip(size, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)
+        axes = _axes_of(node, shapes)
         free = [(n + before + after - (k - 1) * d - 1, s, n + before) for n, k, s, d, before, after in axes]
         counted = [room % step for room, step, _ in free]
         behind = [-(-room // step) * step >= end for room, step, end in free]
@@ -328,21 +317,27 @@ def _round_down(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -
     return changed
 
 
+def _axes_of(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[int, int, int, int, int, int]]:
+    """Size, taps, stride, dilation and padding before and behind of every axis of a convolution or pool.
+
+    None where sizes are not known, or where ONNX's own inference says what is wrong.
+    """
+    attributes, size = attributes_of(node), shapes.get(node.input[0], ())[2:]
+    kernel = attributes.get("kernel_shape") or (shapes.get(node.input[1], ())[2:] if node.op_type == "Conv" else ())
+    rank = len(size)
+    strides, dilations = (attributes.get(name) or [1] * rank for name in ("strides", "dilations"))
+    pads = attributes.get("pads") or [0] * 2 * rank
+    if {len(kernel), len(strides), len(dilations), len(pads) / 2} != {rank} or min(strides, default=1) < 1:
+        return []
+    return list(zip(size, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True))
+
+
 def _window_fits(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Return whether a convolution's or pool's window fits into its padded data; True if that is unknown."""
-    attributes = attributes_of(node)
-    data = shapes.get(node.input[0], ())[2:]
-    kernel = attributes.get("kernel_shape") or (shapes.get(node.input[1], ())[2:] if node.op_type == "Conv" else ())
-    if 0 in data or len(kernel) != len(data) or attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+    axes = _axes_of(node, shapes)
+    if attributes_of(node).get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID") or any(not axis[0] for axis in axes):
         return True
-    rank = len(data)
-    dilations, pads = attributes.get("dilations") or [1] * rank, attributes.get("pads") or [0] * 2 * rank
-    if len(dilations) != rank or len(pads) != 2 * rank:
-        return True  # ONNX's own inference says what is wrong
-    return all(
-        (size - 1) * step + 1 <= extent + before + after
-        for size, step, extent, before, after in zip(kernel, dilations, data, pads[:rank], pads[rank:], strict=True)
-    )
+    return all((taps - 1) * step + 1 <= size + before + behind for size, taps, _, step, before, behind in axes)
 
 
 def _check_bytes(value: ValueInfoProto, name: str) -> None:

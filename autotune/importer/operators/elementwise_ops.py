@@ -181,14 +181,6 @@ def one_hot(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Where", hit, on, off)]
 
 
-@rewrites("Split")
-def split(node: Node, e: Emit) -> list[str] | None:
-    """Left as it is; refused where its sizes are computed from the inputs, once nothing else is left to fold."""
-    if e.scope.settled and node.input(1):
-        node.constant(1, "split")
-    return None
-
-
 @rewrites("Compress")
 def compress(node: Node, e: Emit) -> list[str] | None:
     """A gather of what a constant condition leaves; one that is computed is for ``dynamic.data_sized``."""

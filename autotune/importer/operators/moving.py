@@ -24,9 +24,8 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     such as the number of a word that a model does not know, would read any memory.
     """
     data, indices = inputs[:2]
-    if isinstance(data, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
-        return native("Gather", bb, inputs, attrs, opset)
-    if isinstance(data, GenericConst) and isinstance(indices, GenericConst):
+    is_constant = isinstance(data, GenericConst) and isinstance(indices, GenericConst)
+    if is_constant or isinstance(data, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
         return native("Gather", bb, inputs, attrs, opset)
     shape, known = sizes_of(data), constant_of(indices)
     axis = int(attrs.get("axis", 0)) % len(shape)
@@ -135,11 +134,12 @@ def _reflected(places: NDArray[np.int64], size: int, mode: str) -> NDArray[np.in
     return np.clip(places, 0, size - 1)
 
 
-@rewrites("Range")
-def numbers(node: Node, e: Emit) -> list[str] | None:
-    """Left to folding; refused where a limit is computed from the inputs, once nothing else is left to fold."""
-    if e.scope.settled:
-        for index, what in enumerate(("start", "limit", "delta")):
+@rewrites("Range", "Split")
+def sized_by_numbers(node: Node, e: Emit) -> list[str] | None:
+    """Left to folding; refused where its sizes are computed from the inputs, once nothing else is left to fold."""
+    names = ("start", "limit", "delta") if node.kind == "Range" else ("", "split")
+    for index, what in enumerate(names) if e.scope.settled else ():
+        if what and node.input(index):
             node.constant(index, what)
     return None
 

@@ -13,8 +13,8 @@ import numpy as np
 from onnx import TensorProto, helper
 from tvm import relax
 
-from autotune.importer.onnx_model.formats import INTEGERS, NARROW
 from autotune.importer.onnx_model.shapes import MICROSOFT
+from autotune.importer.operators.minifloat import INTEGERS, NARROW
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from autotune.importer.onnx_model.graph_walk import attributes_of, reads
+from autotune.importer.onnx_model.graph_walk import reads
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.rewriting.emit import HALVES, Emit, Node
@@ -139,8 +139,7 @@ def _in_fp32(node: Node, e: Emit) -> list[str]:
     """The operator in fp32: what it makes is rounded once, and not the states of every step."""
     inputs = [str(name) for name in node.proto.input]
     wide = [e.cast(name, TensorProto.FLOAT) if name and place != LENGTHS else name for place, name in enumerate(inputs)]
-    attributes = attributes_of(node.proto)
-    outputs = e.ops(node.kind, *wide, outputs=len(node.proto.output), **attributes)
+    outputs = e.ops(node.kind, *wide, outputs=len(node.proto.output), **node.attributes)
     return [e.cast(name, node.type(0)) for name in outputs]
 
 
@@ -205,15 +204,13 @@ def directions(node: Node, e: Emit) -> list[Direction]:
     sides = []
     for index in range(count):
 
-        def part(position: int, index: int = index) -> str:
-            return e.op("Gather", node.input(position), e.const(np.int64(index)), axis=0)
+        def part(position: int, axis: int = 0, index: int = index) -> str:
+            return e.op("Gather", node.input(position), e.const(np.int64(index)), axis=axis)
 
-        def state(position: int, index: int = index) -> str:
+        def state(position: int) -> str:
             if not node.input(position):
                 return e.const(np.zeros((batch, hidden), node.dtype(0)))
-            if node.attr("layout", 0):
-                return e.op("Gather", node.input(position), e.const(np.int64(index)), axis=1)
-            return e.op("Gather", node.input(position), e.const(np.int64(index)), axis=0)
+            return part(position, 1 if node.attr("layout", 0) else 0)
 
         flat = e.reshape(data, steps * batch, inputs)
         x = e.op("MatMul", flat, e.transpose(part(1), 1, 0))

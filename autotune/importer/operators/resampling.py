@@ -11,16 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import TensorProto
 
+from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import FLOAT, HALVES, INT64, Emit, Node
 from autotune.importer.rewriting.registry import rewrites
 
-Array = NDArray[Any]
 Single = np.float32
 
 FEW_TAPS = 4

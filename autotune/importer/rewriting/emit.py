@@ -190,8 +190,7 @@ class Emit:
     def declare(self, name: str, shape: Sequence[int], kind: int) -> None:
         """Say what ONNX cannot infer: the shape and type of what one of our own operators makes."""
         self.scope.graph.value_info.append(helper.make_tensor_value_info(name, kind, list(shape)))
-        self.scope.shapes[name], self.scope.types[name] = tuple(shape), kind
-        self.scope.ranks[name] = len(shape)
+        self.scope.note(self.scope.graph.value_info[-1])
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """One node with one output; that."""

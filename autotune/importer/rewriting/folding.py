@@ -15,16 +15,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_edits import replace_nodes
 from autotune.importer.onnx_model.graph_walk import BODIED, RANDOM
-from autotune.importer.onnx_model.scope import Scope
-
-Array = NDArray[Any]
+from autotune.importer.onnx_model.scope import Array, Scope
 
 LARGEST = 1 << 18
 """Elements of a folded constant; a larger one is computed at run time rather than stored. Heuristic, not measured."""

@@ -6,7 +6,6 @@ Standard operators without an entry go to Relax's own importer.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -51,23 +50,10 @@ class Role(Enum):
     CONVERT = "relax"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """The importer's treatment of an operator.
-
-    Attributes:
-        domain: of the operator; empty for ONNX's own and, of those that are converted, the importer's.
-        function: a ``Rewrite``, a ``Converter``, or of ``Role.OPEN`` an ``open_sizes.OpenOperator``.
-    """
-
-    role: Role
-    domain: str
-    kind: str
-    function: Callable[..., Any]
-
-
-ENTRIES: dict[tuple[Role, str, str], tuple[Entry, ...]] = {}
-"""Role, domain and kind of an operator → its entries: several only of ``Role.FUSE``, in the order of their tries."""
+ENTRIES: dict[tuple[Role, str, str], tuple[Callable[..., Any], ...]] = {}
+"""Role, domain and kind of an operator → what is done with it: a ``Rewrite``, a ``Converter``, or of ``Role.OPEN`` an
+``open_sizes.OpenOperator``. There are several only of ``Role.FUSE``, in the order of their tries. The domain is empty
+for ONNX's own operators and, of those that are converted, the importer's."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,9 +82,9 @@ def _registered(role: Role, kinds: Collection[str], domain: str = "") -> Callabl
     def register(function: F) -> F:
         for kind in kinds:
             known = ENTRIES.get((role, domain, kind), ())
-            if known and (role is not Role.FUSE or any(entry.function is function for entry in known)):
+            if known and (role is not Role.FUSE or function in known):
                 raise ValueError(f"operator {kind} of domain {domain!r} has an entry for {role.name} already")
-            ENTRIES[role, domain, kind] = (*known, Entry(role, domain, kind, function))
+            ENTRIES[role, domain, kind] = (*known, function)
         return function
 
     return register
@@ -106,8 +92,7 @@ def _registered(role: Role, kinds: Collection[str], domain: str = "") -> Callabl
 
 def function_of(role: Role, kind: str, domain: str = "") -> Callable[..., Any] | None:
     """Return the function that is registered for an operator; None if there is none."""
-    entries = ENTRIES.get((role, domain, kind), ())
-    return entries[0].function if entries else None
+    return next(iter(ENTRIES.get((role, domain, kind), ())), None)
 
 
 def rewrite_of(node: NodeProto) -> Rewrite | None:
@@ -172,9 +157,13 @@ def rewrite(
 
 
 def replace_all(
-    model: ModelProto, scope: Scope, choose: Callable[[NodeProto], Rewrite | None]
+    model: ModelProto, scope: Scope, choose: Callable[[NodeProto], Rewrite | None], deduce: bool = False
 ) -> tuple[bool, ModelError | None]:
-    """Replace the nodes of the main graph by what ``choose`` names for each, in place; the result as of ``rewrite``."""
+    """Replace the nodes of the main graph by what ``choose`` names for each, in place; the result as of ``rewrite``.
+
+    Args:
+        deduce: infer what each node makes before the next is looked at.
+    """
     kept: list[NodeProto] = []
     changed = False
     refusal: ModelError | None = None
@@ -186,6 +175,8 @@ def replace_all(
             nodes, refusal = None, refusal or error
         changed |= nodes is not None
         kept.extend([proto] if nodes is None else nodes)
+        for node in ([proto] if nodes is None else nodes) if deduce else ():
+            scope.deduce(node)
     if changed:
         replace_nodes(model.graph, kept)
     return changed, refusal

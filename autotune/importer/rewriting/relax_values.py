@@ -11,6 +11,8 @@ from tvm import relax, tirx
 from tvm.ir import GenericConst, GlobalVar, IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN
+
 Values = dict[relax.Var, relax.Expr]
 """Variable of an old program → what it is in the new one."""
 
@@ -54,14 +56,18 @@ def text_of(attrs: Mapping[str, Any], name: str, default: str = "") -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+def leaves(expr: relax.Expr) -> list[relax.Expr]:
+    """The variables, constants and other things that calls and tuples in ``expr`` are made of, as often as they are."""
+    if isinstance(expr, relax.TupleGetItem):
+        return leaves(expr.tuple_value)
+    if not isinstance(expr, relax.Tuple | relax.Call):
+        return [expr]
+    return [leaf for part in (expr.fields if isinstance(expr, relax.Tuple) else expr.args) for leaf in leaves(part)]
+
+
 def variables_read(expr: relax.Expr) -> list[relax.Var]:
     """The variables that ``expr`` reads, once for every time that it reads them."""
-    if isinstance(expr, relax.Var):
-        return [expr]
-    if isinstance(expr, relax.TupleGetItem):
-        return variables_read(expr.tuple_value)
-    parts = expr.fields if isinstance(expr, relax.Tuple) else expr.args if isinstance(expr, relax.Call) else ()
-    return [var for part in parts for var in variables_read(part)]
+    return [leaf for leaf in leaves(expr) if isinstance(leaf, relax.Var)]
 
 
 def mapped(expr: relax.Expr, leaf: Callable[[relax.Expr], relax.Expr]) -> relax.Expr:
@@ -78,6 +84,12 @@ def mapped(expr: relax.Expr, leaf: Callable[[relax.Expr], relax.Expr]) -> relax.
 def substituted(expr: relax.Expr, values: Mapping[Any, relax.Expr]) -> relax.Expr:
     """``expr`` with variables, and names of functions, replaced by what ``values`` has for them."""
     return mapped(expr, lambda leaf: values.get(leaf, leaf) if isinstance(leaf, relax.Var | GlobalVar) else leaf)
+
+
+def pattern_of(module: IRModule, call: relax.Call) -> int:
+    """TVM's pattern of the kernel that ``call`` calls, after which kernels are fused."""
+    attrs = module[call.args[0]].attrs or {}
+    return int(attrs["op_pattern"]) if "op_pattern" in attrs else OPAQUE_PATTERN
 
 
 def native(kind: str, bb: relax.BlockBuilder, inputs: Any, attrs: dict[str, Any], opset: int) -> relax.Expr:
@@ -112,22 +124,28 @@ def without_main(module: IRModule) -> dict[GlobalVar, Any]:
 def rebuilt_main(
     module: IRModule,
     builder: relax.BlockBuilder,
-    make: Callable[[relax.VarBinding, Values], relax.Expr],
+    make: Callable[[relax.VarBinding, Values], relax.Expr | None],
     more: Sequence[relax.Var] = (),
+    result: Callable[[relax.Expr, Values], relax.Expr] = substituted,
+    values: Values | None = None,
 ) -> IRModule:
     """Emit ``main`` of ``module`` again into ``builder``, and return the module that it has then.
 
     Args:
-        make: returns the new program's value of a binding, given those of what comes before it.
+        make: returns the new program's value of a binding, given those of what comes before it; None where it keeps
+            that itself.
         more: parameters behind those that there are.
+        result: returns the new program's value of what ``main`` returns.
+        values: filled with the values of parameters and bindings.
     """
-    main = module["main"]
+    main, values = module["main"], {} if values is None else values
     params = [relax.Var(param.name, param.ty) for param in main.params]
-    values: Values = dict(zip(main.params, params, strict=True))
+    values.update(zip(main.params, params, strict=True))
     with builder.function("main", [*params, *more], attrs=dict(main.attrs)):
         with builder.dataflow():
             for binding in bindings_of(module):
-                values[binding.var] = make(binding, values)
-            result = builder.emit_output(substituted(main.body.body, values))
-        builder.emit_func_output(result)
+                if (value := make(binding, values)) is not None:
+                    values[binding.var] = value
+            output = builder.emit_output(result(main.body.body, values))
+        builder.emit_func_output(output)
     return builder.finalize()

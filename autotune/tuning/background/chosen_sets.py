@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from autotune.importer.model_files.inline_weights import model_without_weights
+from autotune.importer.onnx_model.inline_weights import model_without_weights
 from autotune.importer.onnx_model.open_axes import open_interface
 from autotune.importer.onnx_model.shape_sets import MOST_SETS
 from autotune.interface import Interface, OpenSpec, Shapes, TensorSpec

@@ -215,14 +215,6 @@ def test_functions_are_expanded(tmp_path):
     assert operators(simplified(model, tmp_path)) == {"Sigmoid": 2, "Mul": 2}
 
 
-def test_named_operators_are_expanded_into_their_definition(tmp_path):
-    model = model_of([helper.make_node("HardSwish", ["x"], ["y"])], [value("x", (2, 3))], ["y"])
-    assert operators(simplified(model, tmp_path)) == {"HardSwish": 1}
-    counts = operators(simplified(model, tmp_path, expand=["HardSwish"]))
-    assert "HardSwish" not in counts
-    assert counts["Mul"] == 1
-
-
 def test_old_softmax_keeps_its_meaning(tmp_path):
     """Before opset 13, Softmax flattened everything from its axis on."""
     model = model_of([helper.make_node("Softmax", ["x"], ["y"])], [value("x", (2, 3, 4))], ["y"], opset=9)

@@ -17,20 +17,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper
 from tvm import relax
 
 from autotune.importer.onnx_model.graph_edits import replace_nodes
-from autotune.importer.onnx_model.graph_walk import attributes_of
-from autotune.importer.onnx_model.scope import Scope
+from autotune.importer.onnx_model.graph_walk import attributes_of, reads
+from autotune.importer.onnx_model.scope import Array, Scope
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.rewriting.registry import Inputs, converts
 from autotune.importer.rewriting.relax_values import constant_of, sizes_of, text_of
 from schedules.templates.common.movements import BORDER, with_border
 from schedules.vocabulary.errors import ModelError
-
-Array = NDArray[Any]
 
 PRODUCTS = ("ConvInteger", "MatMulInteger")
 
@@ -47,11 +44,7 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
     Args:
         activations: uint8 or int8, the type that products are to read; their attribute of that name.
     """
-    scope = Scope(model)
-    reads: dict[str, int] = {value.name: 2 for value in model.graph.output}
-    for node in model.graph.node:
-        for name in node.input:
-            reads[name] = reads.get(name, 0) + 1
+    scope, readers = Scope(model), reads(model.graph)
     products = {node.output[0]: node for node in model.graph.node if node.op_type in PRODUCTS}
     kept: list[NodeProto] = []
     for node in model.graph.node:
@@ -59,7 +52,7 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
             attribute.name == "activations" for attribute in node.attribute
         ):
             node.attribute.append(helper.make_attribute("activations", activations))
-        source = next((name for name in node.input if name in products and reads[name] == 1), "")
+        source = next((name for name in node.input if name in products and readers[name] == 1), "")
         bias = next((name for name in node.input if name in scope.tensors), "")
         if node.op_type == "Add" and source and bias and scope.shapes.get(node.output[0]) == scope.shapes.get(source):
             product = products.pop(source)
@@ -105,16 +98,14 @@ def conv_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], 
     if rank not in (1, 2, 3):
         raise ModelError(f"its data of shape {list(shape)} is no image of 1 to 3 axes")
     strides, dilation = (tuple(attrs.get(name, [1] * rank)) for name in ("strides", "dilations"))
-    geometry = _Geometry(strides, tuple(attrs.get("pads", [0] * 2 * rank)), dilation)
-    groups = int(attrs.get("group", 1))
+    padding, groups = tuple(attrs.get("pads", [0] * 2 * rank)), int(attrs.get("group", 1))
     if weight is None:
         wide = _wide(bb, right, _by_filter(right_zero, rank))
-        padded = _padded(bb, _wide(bb, data, zero), geometry.padding, None)
-        geometry = _Geometry(geometry.strides, (0,) * 2 * rank, geometry.dilation)
-        return _plus(bb, _convolved(padded, wide, geometry, groups), bias)
+        padded = _padded(bb, _wide(bb, data, zero), padding, None)
+        return _plus(bb, _convolved(padded, wide, (strides, (0,) * 2 * rank, dilation), groups), bias)
     data, zero = _of_type(bb, wanted_type(attrs), data, zero)
-    data, padding = _with_border(bb, data, zero, geometry.padding)
-    geometry = _Geometry(geometry.strides, padding, geometry.dilation)
+    data, padding = _with_border(bb, data, zero, padding)
+    geometry = strides, padding, dilation
     form = ByteWeight.of(weight, constant_of(right_zero), 0)
     product = bb.emit(_convolved(data, relax.const(form.values), geometry, groups))
     sums = form.values.sum(tuple(range(1, rank + 2)), dtype=np.int64)
@@ -155,27 +146,15 @@ class ByteWeight:
         return cls(weight, own)
 
 
-@dataclass(frozen=True)
-class _Geometry:
-    strides: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-
-
-def _convolved(data: relax.Expr, weight: relax.Expr, geometry: _Geometry, groups: int) -> relax.Expr:
+def _convolved(data: relax.Expr, weight: relax.Expr, geometry: tuple[tuple[int, ...], ...], groups: int) -> relax.Expr:
     """Sums in int32; an image of one axis is one of a single row, which instructions know."""
-    rank = len(geometry.strides)
-    strides, padding, dilation = geometry.strides, geometry.padding, geometry.dilation
-    if rank == 3:
-        return relax.op.nn.conv3d(
-            data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups, out_dtype="int32"
-        )
+    strides, padding, dilation = geometry
+    rank = len(strides)
     if rank == 1:
         data, weight = relax.op.expand_dims(data, 2), relax.op.expand_dims(weight, 2)
         strides, dilation, padding = (1, *strides), (1, *dilation), (0, padding[0], 0, padding[1])
-    sums = relax.op.nn.conv2d(
-        data, weight, strides=strides, padding=padding, dilation=dilation, groups=groups, out_dtype="int32"
-    )
+    convolve = relax.op.nn.conv3d if rank == 3 else relax.op.nn.conv2d
+    sums = convolve(data, weight, strides, padding, dilation, groups, out_dtype="int32")
     return relax.op.squeeze(sums, [2]) if rank == 1 else sums
 
 

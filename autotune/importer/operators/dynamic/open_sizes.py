@@ -78,15 +78,14 @@ class OpenNode:
         if counts is None:
             return None
         least, most, names = (column.reshape(-1) for column in (counts.least, counts.most, counts.names))
+
+        def named(place: int) -> str:
+            return str(self.share(("scalar", name, place), lambda: scalar_of(self.e, name, place, len(names))))
+
         return [
-            Length(int(a), int(b), "" if a == b else self._named(name, place, str(known), len(names)))
+            Length(int(a), int(b), "" if a == b else str(known) or named(place))
             for place, (a, b, known) in enumerate(zip(least, most, names, strict=True))
         ]
-
-    def _named(self, name: str, place: int, known: str, size: int) -> str:
-        if known:
-            return known
-        return str(self.share(("scalar", name, place), lambda: scalar_of(self.e, name, place, size)))
 
     def share(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """Return the value that an earlier node made of ``key``, or ``make``'s."""

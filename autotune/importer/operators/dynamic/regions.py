@@ -3,7 +3,6 @@
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +38,6 @@ class Sampling:
     scale: float
     half: bool
     largest: bool
-
-    @staticmethod
-    def of(attrs: Mapping[str, Any]) -> "Sampling":
-        """From the attributes of ``Regions``."""
-        return Sampling(int(attrs["ratio"]), float(attrs["scale"]), bool(attrs["half"]), bool(attrs["largest"]))
 
 
 @rewrites("RoiAlign")
@@ -81,7 +75,8 @@ def regions(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset
     maps, channels, height, width = sizes_of(x)
     rows, size, dtype = sizes_of(corners)[0], tuple(int(extent) for extent in attrs["size"]), str(x.ty.dtype)
     last = bb.normalize(relax.op.permute_dims(x, (0, 2, 3, 1)))
-    kernel = sampled((maps, height, width, channels), rows, dtype, size, Sampling.of(attrs))
+    sampling = Sampling(int(attrs["ratio"]), float(attrs["scale"]), bool(attrs["half"]), bool(attrs["largest"]))
+    kernel = sampled((maps, height, width, channels), rows, dtype, size, sampling)
     return kernel_call(bb, kernel, "roi_align", [last, corners, batch, count], (rows, channels, *size), dtype)
 
 

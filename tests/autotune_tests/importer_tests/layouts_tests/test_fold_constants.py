@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from autotune.importer.layouts.fold_constants import fold_call
+from autotune.importer.layouts.assign import fold_call
 
 X = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 

@@ -3,7 +3,7 @@
 import pytest
 from onnx import TensorProto
 
-from autotune.importer.onnx_model.guessed_shapes import LENGTHS, guessed_sets, guessed_shape
+from autotune.importer.onnx_model.input_shapes import LENGTHS, guessed_sets, guessed_shape
 from tests.autotune_tests.importer_tests.onnx_cases import value
 
 INT64 = TensorProto.INT64

@@ -7,7 +7,7 @@ from onnx import parser
 
 from autotune.host.machine import host_target
 from autotune.importer.guarded_import import cut_model
-from autotune.importer.onnx_model.loop_states import declare_states
+from autotune.importer.onnx_model.segments import declare_states
 from tests.models.reference import reference_session
 
 MODEL = """<ir_version: 8, opset_import: ["": 16]>

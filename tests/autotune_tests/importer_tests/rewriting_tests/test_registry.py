@@ -3,7 +3,7 @@
 import pytest
 from onnx import defs, helper
 
-from autotune.importer.conversion import operator_catalog
+from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
 from autotune.importer.onnx_model.shapes import MICROSOFT, OWN_DOMAIN
 from autotune.importer.rewriting.registry import ENTRIES, STRAYS, Role, converts, fuses, rewrite, rewrites
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
@@ -17,15 +17,14 @@ def test_every_rewrite_is_of_a_standard_operator_or_one_of_onnxruntime_s():
 
 
 def test_an_operator_has_one_entry():
-    assert operator_catalog.EXPANDED.isdisjoint(kind for role, _, kind in ENTRIES if role is Role.REWRITE)
-    fusion = ENTRIES[Role.FUSE, "", "Pad"][0].function
+    fusion = ENTRIES[Role.FUSE, "", "Pad"][0]
     with pytest.raises(ValueError, match="Sum"):
         rewrites("Sum")(lambda node, e: None)
     with pytest.raises(ValueError, match="Clip"):
         converts("Clip")(lambda bb, inputs, attrs, opset: None)
     with pytest.raises(ValueError, match="Pad"):
         fuses("Pad")(fusion)
-    assert [entry.function for entry in ENTRIES[Role.FUSE, "", "Pad"]].count(fusion) == 1
+    assert ENTRIES[Role.FUSE, "", "Pad"].count(fusion) == 1
     assert (Role.CONVERT, "", "Copy") in ENTRIES
 
 

@@ -33,7 +33,7 @@ from tests.conformance.onnx_nodes.cases import node_cases
 from tests.conformance.onnx_nodes.trial import element_shapes
 
 REWRITES = {
-    (domain, kind): entries[0].function
+    (domain, kind): entries[0]
     for (role, domain, kind), entries in ENTRIES.items()
     if role in (Role.REWRITE, Role.FOREIGN) and domain != OWN_DOMAIN
 }

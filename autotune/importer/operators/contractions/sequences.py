@@ -1,20 +1,23 @@
-"""LSTMs and GRUs that one kernel runs through: usual activations, no peepholes, lengths or clipping, fixed weights."""
+"""LSTMs and GRUs that one kernel runs through: usual activations, no peepholes, lengths or clipping, fixed weights.
+
+Where weights are of 8 bits, X and h are quantised as ONNX Runtime does.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import relax
 
+from autotune.importer.onnx_model.scope import Array
+from autotune.importer.onnx_model.shapes import BYTE_LSTM
+from autotune.importer.operators.contractions.integer_products import ByteWeight, matmul_integer, wanted_type
 from autotune.importer.operators.recurrent_ops import GATES
-from autotune.importer.rewriting.registry import Inputs, converts
+from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
 from autotune.importer.rewriting.relax_values import constant_of, kernel_call, sizes_of, text_of
-from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
+from schedules.templates.cpu.recurrent import LANES, UNITS, byte_lstm_steps, gru_steps, lstm_steps
 from schedules.vocabulary.errors import ModelError
-
-Array = NDArray[Any]
 
 
 @converts("LSTM", "GRU")
@@ -66,7 +69,8 @@ def results_of(
         parts = []
         for out, backwards in outs:
             start = (0 if backwards else steps) if last else (0 if backwards else 1)
-            rows = _rows(bb, out, (which, start, 0), (which + 1, start + (1 if last else steps), hidden))
+            stop = start + (1 if last else steps)  # of h (0) or c (1), rows and hidden units
+            rows = bb.emit(relax.op.strided_slice(out, [0, 1, 3], [which, start, 0], [which + 1, stop, hidden]))
             parts.append(bb.emit(relax.op.reshape(rows, part_shape)))
         return parts[0] if len(parts) == 1 else bb.emit(relax.op.concat(parts, axis=axis))
 
@@ -113,8 +117,68 @@ def state_of(
     return one if units == hidden else bb.emit(relax.op.nn.pad(one, [0, 0, 0, hidden - units]))
 
 
-def _rows(
-    bb: relax.BlockBuilder, out: relax.Expr, begin: tuple[int, int, int], end: tuple[int, int, int]
-) -> relax.Expr:
-    """States ``begin`` to ``end``: h (0) or c (1), row, hidden unit."""
-    return bb.emit(relax.op.strided_slice(out, [0, 1, 3], list(begin), list(end)))
+CLOSED = 1e9
+"""A gate is 0 at minus this, whatever h·R adds: states behind a sequence's end are 0."""
+
+
+@converts(BYTE_LSTM)
+def byte_recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
+    """Per direction: one integer product for the inputs of all steps, then the kernel of all steps.
+
+    Targets that have no such kernel, or none for unsigned activations, get an LSTM with the numbers that bytes stand
+    for.
+    """
+    q, scale, zero, bias, *states, alive = (inputs[place] for place in (0, 1, 2, 9, 10, 11, 12))
+    weights = [[fixed(value) for value in inputs[first : first + 3]] for first in (3, 6)]
+    if not attrs["tvm_custom"][BY_HAND] or wanted_type(attrs) != "uint8":
+        attrs["tvm_custom"]["kind"] = "LSTM"
+        x = relax.op.subtract(relax.op.astype(q, "float32"), relax.op.astype(zero, "float32"))
+        numbers = [relax.const(_numbers(*weight)) for weight in weights]
+        return recurrent(bb, [bb.emit(relax.op.multiply(x, scale)), *numbers, bias, None, *states], attrs, opset)
+    steps, batch, width = (int(extent) for extent in q.ty.shape)  # type: ignore[union-attr]
+    count, units, rows = weights[1][0].shape
+    biases = filled(fixed(bias), 8, 1) if bias else np.zeros((count, 2 * (rows + 4 * (-units % UNITS))), np.float32)
+    flat = bb.normalize(relax.op.reshape(q, (steps * batch, width)))
+    direction = attrs.get("direction", b"forward").decode()
+    outs = []
+    for index in range(count):
+        backwards = direction == "reverse" or index == 1
+        own, scales, zeros = (_by_column(array, index, rows) for array in weights[0])
+        product = matmul_integer(bb, [flat, relax.const(own), zero, relax.const(zeros[0]), None], attrs, opset)
+        hidden = own.shape[1] // 4
+        factor = bb.emit(relax.op.multiply(scale, relax.const(scales[0])))
+        gates = bb.emit(relax.op.multiply(relax.op.astype(product, "float32"), factor))
+        shift = by_chunk((biases[index, : 4 * hidden] + biases[index, 4 * hidden :])[:, None], 4).reshape(-1)
+        shape = (steps, batch, hidden // UNITS, 4 * UNITS // LANES, LANES)
+        gates = bb.emit(relax.op.add(gates, relax.const(shift)))
+        if alive is not None:
+            closed = relax.const(np.float32(-CLOSED))
+            gates = bb.emit(relax.op.where(relax.op.reshape(alive, (steps * batch, 1)), gates, closed))
+        operands = [bb.emit(relax.op.reshape(gates, shape))]
+        recurrence, scales, zeros = (_by_column(array, index, rows) for array in weights[1])
+        form = ByteWeight.of(np.pad(recurrence, ((0, hidden - units), (0, 0))), zeros[0], 1)
+        sums = np.stack([form.values.sum(0, dtype=np.int64), form.zero][: 1 + form.zero.any()]).astype(np.int32)
+        panels = form.values.reshape(hidden // 4, 4, *shape[2:]).transpose(2, 0, 3, 4, 1)
+        arrays = (np.ascontiguousarray(panels), scales.reshape(shape[2:]), sums.reshape(-1, *shape[2:]))
+        operands += [relax.const(array) for array in arrays]
+        operands += [state_of(bb, state, index, (batch, units), hidden) for state in states]
+        kernel = byte_lstm_steps(steps, batch, hidden, backwards, shifted=len(sums) > 1)
+        out_shape = (2, steps + 1, batch, hidden)
+        outs.append((kernel_call(bb, kernel, "byte_lstm_steps", operands, out_shape, "float32"), backwards))
+    return results_of(bb, outs, (steps, batch, units), 2)
+
+
+def _numbers(weight: Array, scale: Array, zero: Array) -> Array:
+    """(directions, gates · hidden, k): what 8-bit weights (directions, k, gates · hidden) stand for, in fp32."""
+    spread = (len(weight), 1, -1)
+    numbers = (weight.astype(np.float32) - zero.reshape(spread).astype(np.float32)) * scale.reshape(spread)
+    return np.ascontiguousarray(numbers.transpose(0, 2, 1))
+
+
+def _by_column(values: Array, index: int, columns: int) -> Array:
+    """(k, gates · hidden) of one direction, as ``by_chunk`` orders it, of weights.
+
+    Scales and zero points, (directions,) or (directions, gates · hidden), have k = 1.
+    """
+    one = values[index] if values.ndim == 3 else np.broadcast_to(values[index], (1, columns))
+    return by_chunk(filled(np.ascontiguousarray(one.T), 4, 0), 4)

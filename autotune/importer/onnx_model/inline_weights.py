@@ -47,7 +47,7 @@ def parts_without_weights(path: Path) -> tuple[bytes, frozenset[Place]] | None:
     Raises:
         OSError: if the file cannot be read.
     """
-    if path.stat().st_size < APART_BYTES or not _is_text(path):
+    if path.stat().st_size < APART_BYTES:
         return None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         places: set[Place] = set()
@@ -62,7 +62,7 @@ def parts_without_weights(path: Path) -> tuple[bytes, frozenset[Place]] | None:
                     parts += [_key(GRAPH), _varint(len(graph)), graph]
                 else:
                     parts.append(data[begin:stop])
-        except _OtherError:
+        except (_OtherError, UnicodeEncodeError):  # file names are bytes, which need not be UTF-8, as protobuf's are
             return None
     return (b"".join(parts), frozenset(places)) if places else None
 
@@ -76,15 +76,6 @@ def model_without_weights(path: Path) -> ModelProto | None:
     except (OSError, DecodeError):
         return None
     return model
-
-
-def _is_text(path: Path) -> bool:
-    """Return whether protobuf can hold the path: file names are bytes, which need not be UTF-8."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _graph(data: mmap.mmap, start: int, stop: int, path: Path, places: set[Place]) -> Iterator[bytes]:

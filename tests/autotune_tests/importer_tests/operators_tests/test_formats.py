@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from autotune.importer.onnx_model.formats import FLOATS, INTEGERS, NARROW, STORAGE
+from autotune.importer.operators.minifloat import FLOATS, INTEGERS, NARROW, STORAGE
 
 
 @pytest.mark.parametrize("name", FLOATS)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.importer.assumed_sets import ROWS, assumed_sets
-from autotune.importer.dense_rows import uses_weights_once
-from autotune.importer.model_files.inline_weights import model_without_weights
+from autotune.importer.assumed_sets import ROWS, assumed_sets, uses_weights_once
+from autotune.importer.onnx_model.inline_weights import model_without_weights
 from tests import hostile
 
 

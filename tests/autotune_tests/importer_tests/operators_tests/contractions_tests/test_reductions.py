@@ -7,7 +7,7 @@ import tvm
 from onnx import TensorProto, helper
 from tvm import relax
 
-from autotune.importer.operators.contractions.running_sums import cumulative
+from autotune.importer.operators.contractions.reductions import cumulative
 from autotune.importer.rewriting.registry import BY_HAND
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.guarded_import import import_model
 from autotune.importer.load import load_model
-from autotune.importer.model_files.inline_weights import parts_without_weights
+from autotune.importer.onnx_model.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.tensors import APART_BYTES, array_of, whole
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value

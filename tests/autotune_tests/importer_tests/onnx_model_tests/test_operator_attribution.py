@@ -3,7 +3,7 @@
 import pytest
 from onnx import helper
 
-from autotune.importer.conversion.operator_attribution import attributed
+from autotune.importer.onnx_model.segments import attributed
 from autotune.importer.onnx_model.shapes import infer_shapes
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 

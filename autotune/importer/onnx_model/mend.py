@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.onnx_model.graph_walk import Names, subgraphs, walk_graphs, walk_nodes
 from autotune.importer.onnx_model.shapes import MICROSOFT, STANDARD_DOMAINS
@@ -70,10 +70,10 @@ def drop_undeclared(graph: GraphProto) -> None:
     graph.output.extend(kept)
 
 
-def name_own_domain(model: ModelProto) -> None:
-    """Give ``model`` the version of ONNX Runtime's own operators, in place, unless it has one."""
-    if all(opset.domain != MICROSOFT for opset in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+def name_own_domain(holder: ModelProto | FunctionProto) -> None:
+    """Give ``holder`` the version of ONNX Runtime's own operators, in place, unless it has one."""
+    if all(opset.domain != MICROSOFT for opset in holder.opset_import):
+        holder.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
 
 def _make_axes_vectors(model: ModelProto) -> None:

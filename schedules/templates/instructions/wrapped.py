@@ -42,7 +42,7 @@ def wrapped(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """``func``, which is scheduled, with calls in place of arithmetic on loaded integers."""
 
     def store(node: tirx.BufferStore) -> tirx.BufferStore:
-        if _adds_up(node):
+        if not any(map(_is_integer, _below(node.value, tuple(KINDS)))) or _adds_up(node):
             return node
         return tirx.BufferStore(node.buffer, _wrapped(node.value), node.indices)
 

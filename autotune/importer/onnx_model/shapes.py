@@ -292,8 +292,7 @@ WINDOWED = ("Conv", "AveragePool", "MaxPool", "LpPool")
 def _check_convolutions(graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]], name: str) -> None:
     """Channels of data and weights, which ONNX's inference does not compare, and windows that fit nowhere."""
     for node in graph.node:
-        if node.op_type in WINDOWED and not _window_fits(node, shapes):
-            # ONNX and ONNX Runtime then say that one element is left, or none, as C++ rounds.
+        if node.op_type in WINDOWED and not _window_fits(node, shapes) and not _is_cut(node, shapes):
             raise ModelError(
                 f"{name}: shapes do not fit: (op_type:{node.op_type}, node name: {node.name}): its window is larger "
                 f"than its padded data {list(shapes[node.input[0]])}; check --input and the model"
@@ -361,6 +360,12 @@ def _window_fits(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) ->
         (size - 1) * step + 1 <= extent + before + after
         for size, step, extent, before, after in zip(kernel, dilations, data, pads[:rank], pads[rank:], strict=True)
     )
+
+
+def _is_cut(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether one element is left of what a pool's window covers of the data: as C++ rounds, or rounded up."""
+    attributes, result = attributes_of(node), shapes.get(node.output[0], (0,))
+    return node.op_type != "Conv" and min(result) > 0 and not any(d > 1 for d in attributes.get("dilations") or ())
 
 
 def _check_bytes(value: ValueInfoProto, name: str) -> None:

@@ -138,6 +138,8 @@ class _Walk:
             return [np.resize(np.array(NUMBERS, object), drawn.shape)]
         readers = list(self._readers(name, 0, drawn.size))
         if drawn.dtype.kind == "f":
+            if any(reader.node.op_type == "NonMaxSuppression" and reader.input > 2 for reader in readers):
+                return [np.full(drawn.shape, share, drawn.dtype) for share in (0.5, 0.0)]
             readers = [reader for reader in readers if reader.node.op_type in ("Resize", "Upsample") and reader.input]
             lists = [_sizes(reader, drawn.size) for reader in readers if drawn.size <= MOST_NUMBERS]
         elif drawn.dtype not in (np.int32, np.int64):

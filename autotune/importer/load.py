@@ -16,7 +16,12 @@ from onnx.checker import ValidationError
 from autotune.contributions import operator_advice
 from autotune.frame.noise import live_sizes, noise_of
 from autotune.importer.conversion.dead_branches import drop_dead_branches
-from autotune.importer.conversion.flat_model import OPSET_NOTE, agree_on_opsets, without_functions
+from autotune.importer.conversion.flat_model import (
+    OPSET_NOTE,
+    agree_on_opsets,
+    opset_of,
+    without_functions,
+)
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
 from autotune.importer.conversion.live_ranges import Axes, OpenShapes, followed_axes, mask_ranges
 from autotune.importer.conversion.noise_inputs import set_noise_apart
@@ -263,7 +268,9 @@ def _node_name(node: NodeProto) -> str:
 
 def _check_onnx(model: onnx.ModelProto, name: str) -> None:
     small = skeleton(model, tables=False)
-    set_strays_apart(small)
+    set_strays_apart(small, opset_of(small))
+    for function in small.functions:
+        set_strays_apart(function, opset_of(function))
     drop_undeclared(small.graph)
     try:
         onnx.checker.check_model(small)

@@ -76,7 +76,7 @@ def runnable_inputs(model: onnx.ModelProto | None, specs: Sequence[TensorSpec], 
         model: its shapes fixed; None if it is not read, which leaves the values random.
     """
     feed = random_inputs(specs, seed)
-    if model is None or not any(array.dtype in (np.int32, np.int64) for array in feed.values()):
+    if model is None or not any(array.dtype in (np.int32, np.int64, object) for array in feed.values()):
         return feed
     try:
         return Reference(model).fitting(feed, logging.DEBUG)

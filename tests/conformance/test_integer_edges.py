@@ -11,9 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from schedules.vocabulary.errors import ModelError
-from tests.autotune_tests.importer_tests.built import run_ours
+from tests.autotune_tests.importer_tests.built import run, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 from tests.conformance.integer_edges.cases import FAMILIES, QUICK, SIGNED, UNSIGNED, Case, ends
+from tests.conformance.integer_edges.chains import model_of_chains
 from tests.conformance.integer_edges.trial import difference, ours, theirs
 
 LEAST = {"arithmetic": 80, "folded": 50, "division": 60, "reductions": 40, "powers": 15, "casts": 100, "indices": 20}
@@ -48,6 +49,14 @@ def test_every_case_is_right(process: ProcessPoolExecutor, family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_type_is_right(process: ProcessPoolExecutor, family: str, assembled: bool) -> None:
     _, wrong = process.submit(differences, family, (*SIGNED, *UNSIGNED), assembled).result()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("dtype", [*QUICK, "uint32"])
+def test_what_overflows_within_a_kernel_wraps_around(tmp_path, dtype: str) -> None:
+    model, feed, labels = model_of_chains(dtype)
+    outputs, right = run(model, tmp_path, feed)
+    wrong = [label for label, one, other in zip(labels, outputs, right, strict=True) if not np.array_equal(one, other)]
     assert wrong == []
 
 

@@ -10,6 +10,7 @@ import onnx.inliner
 import onnx.shape_inference
 from onnx import ModelProto, helper
 
+from autotune.importer.conversion.foreign import set_strays_apart
 from autotune.importer.onnx_model.graph_edits import keep_only, tidy
 from autotune.importer.onnx_model.graph_walk import all_nodes, name_nodes, walk_nodes
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton, true_inputs
@@ -80,11 +81,11 @@ def agree_on_opsets(model: ModelProto) -> bool:
     Returns:
         Whether every function is of the model's opset now, and the model imports all domains that they use.
     """
-    own = _opset(model)
+    own = opset_of(model)
     domains = {*STANDARD_DOMAINS, *(opset.domain for opset in model.opset_import)}
     agrees = True
     for function in model.functions:
-        theirs, nodes = _opset(function), list(walk_nodes(function.node))
+        theirs, nodes = opset_of(function), list(walk_nodes(function.node))
         agrees = agrees and all(node.domain in domains for node in nodes)
         if theirs == own:
             continue
@@ -104,11 +105,12 @@ def agree_on_opsets(model: ModelProto) -> bool:
 
 def _is_valid(function: onnx.FunctionProto, model: ModelProto) -> bool:
     """Return whether the nodes of ``function``, those of bodies among them, are valid by the opsets of ``model``."""
-    imported = {opset.domain: opset.version for opset in (*function.opset_import, *model.opset_import)}
-    imported |= dict.fromkeys(STANDARD_DOMAINS, _opset(model))
+    renewed = deepcopy(function)
+    set_strays_apart(renewed, opset_of(model))
+    imported = {opset.domain: opset.version for opset in (*renewed.opset_import, *model.opset_import)}
+    imported |= dict.fromkeys(STANDARD_DOMAINS, opset_of(model))
     context = type(onnx.checker.DEFAULT_CONTEXT)()
     context.ir_version, context.opset_imports = onnx.checker.DEFAULT_CONTEXT.ir_version, imported
-    renewed = deepcopy(function)
     del renewed.opset_import[:]
     renewed.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in imported.items())
     try:
@@ -118,7 +120,7 @@ def _is_valid(function: onnx.FunctionProto, model: ModelProto) -> bool:
     return True
 
 
-def _opset(holder: ModelProto | onnx.FunctionProto) -> int:
+def opset_of(holder: ModelProto | onnx.FunctionProto) -> int:
     """The version of the standard operators."""
     return max((opset.version for opset in holder.opset_import if opset.domain in STANDARD_DOMAINS), default=1)
 
@@ -137,11 +139,11 @@ def _convertible(model: ModelProto, name: str) -> ModelProto:
     Raises:
         ModelError: if a function is of a newer opset, to which nothing converts the model.
     """
-    own = _opset(model)
-    newer = [function for function in model.functions if _opset(function) > own]
+    own = opset_of(model)
+    newer = [function for function in model.functions if opset_of(function) > own]
     if newer:
         raise ModelError(
-            f"{name}: function {newer[0].name!r} is of opset {_opset(newer[0])} and the model of {own}; "
+            f"{name}: function {newer[0].name!r} is of opset {opset_of(newer[0])} and the model of {own}; "
             "export both for one opset"
         )
     typed = onnx.shape_inference.infer_shapes(model)

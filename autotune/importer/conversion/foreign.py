@@ -37,14 +37,19 @@ def is_expandable(node: NodeProto, opset: int) -> bool:
     return rewrite_of(node) is not None
 
 
-def set_strays_apart(model: ModelProto) -> None:
-    """Put the operators that ONNX Runtime writes into ONNX's domain into its own, in place; ONNX's checker skips it."""
-    opset = Scope(model).opset
-    strays = [n for n in walk_nodes(model.graph.node) if n.domain in STANDARD_DOMAINS and is_expandable(n, opset)]
+def set_strays_apart(holder: ModelProto | onnx.FunctionProto, opset: int) -> None:
+    """Put the operators that ONNX Runtime writes into ONNX's domain into its own, in place; ONNX's checker skips it.
+
+    Args:
+        holder: a function, or a model, whose functions are left alone.
+        opset: by which its operators are read.
+    """
+    nodes = walk_nodes(holder.node if isinstance(holder, onnx.FunctionProto) else holder.graph.node)
+    strays = [node for node in nodes if node.domain in STANDARD_DOMAINS and is_expandable(node, opset)]
     for node in strays:
         node.domain = MICROSOFT
     if strays:
-        name_own_domain(model)
+        name_own_domain(holder)
 
 
 def expand_foreign(model: ModelProto, inputs: Collection[str] = ()) -> bool:

@@ -103,7 +103,7 @@ def set_frame(
     """
     before, after = steps
     sequences = sequences_of(model)
-    if not before and not after and not sequences:
+    if not before and not after and not sequences and all(spec.dtype != STRINGS for spec in inputs):
         return
     kept = {entry.key: entry.value for entry in simplified.metadata_props if entry.key != FRAME}
     frame = Frame(tuple(inputs), _outputs(simplified, model, after), sequences, tuple(before), tuple(after))

@@ -8,7 +8,7 @@ from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.onnx_model.graph_edits import keep_only
 from autotune.importer.onnx_model.graph_walk import Names, all_nodes, outer_reads, subgraphs, walk_graphs, walk_nodes
@@ -70,10 +70,10 @@ def drop_undeclared(graph: GraphProto) -> None:
     keep_only(graph.output, lambda value: not tensors[value.name].elem_type or tensors[value.name].HasField("shape"))
 
 
-def name_own_domain(model: ModelProto) -> None:
-    """Give ``model`` the version of ONNX Runtime's own operators, in place, unless it has one."""
-    if all(opset.domain != MICROSOFT for opset in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+def name_own_domain(holder: ModelProto | FunctionProto) -> None:
+    """Give ``holder`` the version of ONNX Runtime's own operators, in place, unless it has one."""
+    if all(opset.domain != MICROSOFT for opset in holder.opset_import):
+        holder.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
 
 def _make_axes_vectors(model: ModelProto) -> None:

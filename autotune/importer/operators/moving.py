@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from autotune.importer.operators.pool_windows import windows, with_pads
+from autotune.importer.operators.pool_windows import windows, with_pads, within_data
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
@@ -236,8 +236,8 @@ def col2im(node: Node, e: Emit) -> list[str] | None:
 def max_pool(node: Node, e: Emit) -> list[str] | None:
     """With indices: windows gathered at constant places, their greatest element, and the place it came from."""
     if not node.wants(1):
-        padded = with_pads(node, e)
-        return None if padded is None else [padded]
+        written = with_pads(node, e) or within_data(node, e)
+        return None if written is None else [written]
     shape, pool = node.shape(0), windows(node)
     flat, column = np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64)
     valid: NDArray[np.bool_] = np.ones((1, 1), np.bool_)

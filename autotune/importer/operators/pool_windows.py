@@ -79,7 +79,7 @@ def windows(node: Node) -> Windows:
     counts = []
     for axis, (size, taps, stride, step) in enumerate(zip(image, kernel, strides, dilations, strict=True)):
         free = size + pads[axis] + pads[axis + rank] - (taps - 1) * step - 1
-        count = (-(-free // stride) if node.attr("ceil_mode", 0) else free // stride) + 1
+        count = (-(-free // stride) if node.attr("ceil_mode", 0) else int(free / stride)) + 1  # as C++ rounds
         if node.attr("ceil_mode", 0) and (count - 1) * stride >= size + pads[axis]:
             count -= 1  # a window must begin inside the input or the padding before it
         counts.append(count)
@@ -105,9 +105,23 @@ def lp_pool(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Conv", "ConvInteger", "AveragePool")
 def written_out(node: Node, e: Emit) -> list[str] | None:
-    """The operator with its padding in numbers."""
-    padded = with_pads(node, e)
-    return None if padded is None else [padded]
+    """The operator with its padding in numbers, and a pool with its window within the padded data."""
+    written = with_pads(node, e) or (within_data(node, e) if node.kind == "AveragePool" else None)
+    return None if written is None else [written]
+
+
+def within_data(node: Node, e: Emit) -> str | None:
+    """A pool whose window is larger than the padded data with one that covers these; None if it is not."""
+    if node.known_shape(0) is None:
+        return None
+    pool = windows(node)
+    rank = len(pool.image)
+    room = [size + pool.pads[axis] + pool.pads[axis + rank] for axis, size in enumerate(pool.image)]
+    kernel = [min(taps, most) for taps, most in zip(pool.kernel, room, strict=True)]
+    if tuple(kernel) == pool.kernel or max(pool.dilations) > 1:
+        return None
+    kept = {a.name: helper.get_attribute_value(a) for a in node.proto.attribute}
+    return e.op(node.kind, node.input(0), **{**kept, "kernel_shape": kernel})
 
 
 def with_pads(node: Node, e: Emit) -> str | None:

@@ -128,7 +128,7 @@ def _axes(node: Node, opset: int) -> list[_Axis]:
         size = math.floor(real)
         if sizes is not None:
             size = int(sizes[position]) if policy == "stretch" else math.floor(real + Single(0.5))
-            exact = float(size) if policy == "stretch" else exact
+            exact = float(size)
         ends = (float(roi[position]), float(roi[position + len(chosen)])) if roi.size else (0.0, 1.0)
         by_axis[axis] = _Axis(axis, shape[axis], size, ratio, exact, *ends)
     return list(by_axis.values())
@@ -137,9 +137,9 @@ def _axes(node: Node, opset: int) -> list[_Axis]:
 def _places(axis: _Axis, where: str) -> Array:
     """(out,) where every output lies among the inputs, in fp32."""
     x, half = np.arange(axis.out, dtype=np.float32), Single(0.5)
-    last, exact = Single(axis.size - 1), Single(axis.exact)
+    last = Single(axis.size - 1)
     if where == "align_corners":
-        return np.zeros_like(x) if axis.exact == 1 else x * last / (exact - Single(1))
+        return np.zeros_like(x) if axis.exact == 1 else x * last / (Single(axis.exact) - Single(1))
     if where == "asymmetric":
         return x / axis.scale
     if where == "tf_half_pixel_for_nn":
@@ -148,7 +148,7 @@ def _places(axis: _Axis, where: str) -> Array:
         start, span = Single(axis.start), Single(axis.end) - Single(axis.start)
         if axis.out == 1:
             return np.full_like(x, 0.5 * float(Single(axis.start) + Single(axis.end)) * float(last))
-        return start * last + x * span * last / (exact - Single(1))
+        return start * last + x * span * last / Single(axis.out - 1)
     if where == "pytorch_half_pixel" and axis.out == 1:
         return np.zeros_like(x)
     offset = Single(0)
@@ -201,7 +201,7 @@ def _cropped(node: Node, e: Emit, axes: Sequence[_Axis], mode: str) -> str:
         else:
             steps = e.const(np.arange(axis.out, dtype=np.float32))
             span = e.op("Mul", e.op("Mul", steps, e.op("Sub", end, start)), last)
-            places = e.op("Add", e.op("Mul", start, last), e.op("Div", span, e.const(Single(axis.exact - 1))))
+            places = e.op("Add", e.op("Mul", start, last), e.op("Div", span, e.const(Single(axis.out - 1))))
         zero, shape = e.const(Single(0)), [-1 if i == axis.index else 1 for i in range(rank)]
         outside = e.op("Or", e.op("Less", places, zero), e.op("Greater", places, last))
         masks.append(e.reshape(outside, *shape))

@@ -32,6 +32,9 @@ MOST_FILLING = 20
 SAME_VALUES = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators whose first output has the numbers of their first input, in their order."""
 
+NUMBERS = ("1", "-2", "0", "30")
+"""Texts that inputs of strings are filled with where others make no call."""
+
 MOST_S = 20.0
 """Seconds after which no further feed is tried. Heuristic, not measured."""
 
@@ -126,13 +129,17 @@ class _Walk:
         self._constants = {tensor.name: tensor for tensor in small if not uses_external_data(tensor)}
 
     def candidates(self, name: str, drawn: NDArray[Any]) -> list[NDArray[Any]]:
-        """Arrays to try for the input ``name``; none for one that holds no sizes or indices.
+        """Arrays to try for the input ``name``; none for one that holds no sizes, indices or texts.
 
         Args:
             drawn: its random values.
         """
+        if drawn.dtype.kind == "O":  # texts, which a Cast may read as numbers
+            return [np.resize(np.array(NUMBERS, object), drawn.shape)]
         readers = list(self._readers(name, 0, drawn.size))
         if drawn.dtype.kind == "f":
+            if any(reader.node.op_type == "NonMaxSuppression" and reader.input > 2 for reader in readers):
+                return [np.full(drawn.shape, share, drawn.dtype) for share in (0.5, 0.0)]
             readers = [reader for reader in readers if reader.node.op_type in ("Resize", "Upsample") and reader.input]
             lists = [_sizes(reader, drawn.size) for reader in readers if drawn.size <= MOST_NUMBERS]
         elif drawn.dtype not in (np.int32, np.int64):

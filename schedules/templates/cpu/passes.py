@@ -33,6 +33,7 @@ from schedules.templates.instructions.dots import definitions, operands_loaded, 
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.llvm_target import cpu_features
 from schedules.templates.instructions.rounding import rounded_in_bits
+from schedules.templates.instructions.wrapped import functions_called, wrapped
 
 CPU = "tune-cpu"
 """Name of the pipeline, for ``tvm.compile``."""
@@ -120,7 +121,7 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
 
 
 def _with_instructions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    func = rounded_in_hardware(operands_loaded(func))
+    func = functions_called(rounded_in_hardware(operands_loaded(func)))
     if func.attrs and "target" in func.attrs:
         func = tables_in_registers(func, cpu_features(func.attrs["target"]))
     text = definitions(func)
@@ -327,5 +328,5 @@ def compiled(func: tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm
     Raises:
         RuntimeError and its like, of TVM or LLVM, for what they cannot compile.
     """
-    module = tvm.IRModule({symbol: exact_indices(func).with_attr("global_symbol", symbol)})
+    module = tvm.IRModule({symbol: exact_indices(wrapped(func)).with_attr("global_symbol", symbol)})
     return tvm.compile(module, target=target, tir_pipeline=CPU)

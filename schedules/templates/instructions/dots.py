@@ -44,7 +44,7 @@ from tvm.script import from_source
 
 from schedules.target import Target
 from schedules.templates.amx import amx_ir
-from schedules.templates.instructions import byte_lookup, dot_ir, low_bit_ir
+from schedules.templates.instructions import byte_lookup, dot_ir, low_bit_ir, wrapped
 from schedules.templates.instructions.llvm_target import cpu_features, features_of
 
 
@@ -422,6 +422,7 @@ def definitions(func: tirx.PrimFunc) -> str:
         texts.append(dot_ir.apart_function(f"tune_apart_{kind}_{lanes}", int(lanes), ir))
     texts += amx_ir.definitions(called)
     texts += low_bit_ir.definitions(called)
+    texts += wrapped.definitions(called)
     return "\n".join([*texts, *(_definition(*groups, features) for groups in called_dots)])
 
 

@@ -49,6 +49,14 @@ def test_steps_come_before_and_after_the_kernels(tmp_path):
     assert sorted(info.name for info in model.graph.output) == ["best", "scores"]
 
 
+def test_strings_that_nothing_reads_are_inputs(tmp_path):
+    inputs = [value("x", (3,)), value("unread", (2,), STRING)]
+    model = model_of([helper.make_node("Neg", ["x"], ["y"])], inputs, ["y"])
+    feed = {"x": np.array([1, 2, 3], np.float32), "unread": np.array(["a", "b"], object)}
+    ours, theirs = run(model, tmp_path, feed)
+    assert np.array_equal(ours[0], theirs[0])
+
+
 def test_an_operator_without_a_step_is_refused_by_name(tmp_path):
     nodes = [helper.make_node("Unique", ["x"], ["y"])]
     model = model_of(nodes, [value("x", (4,), STRING)], ["y"])

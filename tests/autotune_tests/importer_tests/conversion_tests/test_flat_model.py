@@ -12,6 +12,7 @@ from autotune.validation.reference_runs import Reference, reference_outputs
 from schedules.target import Target
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.contrib_tests.classical_tests.test_tree_ensembles import CASES as TREES
+from tests.autotune_tests.importer_tests.built import close, run, run_ours
 from tests.autotune_tests.importer_tests.contrib_cases import MICROSOFT
 from tests.autotune_tests.importer_tests.onnx_cases import written
 from tests.autotune_tests.importer_tests.operators_tests.test_contrib_ops import ATTENTION, CASES, LOW_BITS
@@ -103,6 +104,69 @@ def test_a_function_of_a_newer_opset_may_have_branches(name, tmp_path):
     wide = np.exp(x)
     expected = -wide if name == "a value of the function" else wide / (1 + np.exp(-wide))
     np.testing.assert_allclose(made, expected, 1e-5, 1e-6)
+
+
+def gelu(x):
+    return x / (1 + np.exp(-x))
+
+
+QUICK = "com.microsoft.QuickGelu<alpha = 1.0>"
+UNTYPED = {
+    "a function": ("z = local.f(x) y = Neg(z)", f"v = {QUICK}(x)", lambda x: -gelu(x)),
+    "a function of a function": (
+        "z = local.f(x) y = Neg(z)",
+        "w = local.g(x) v = Exp(w)",
+        lambda x: -np.exp(gelu(x)),
+    ),
+    "a branch of a function": (
+        "z = local.f(x) y = Neg(z)",
+        f"""k = Constant<value = bool {{1}}>() w = If(k) <then_branch = t () => (p) {{ p = {QUICK}(x) }},
+        else_branch = e () => (q) {{ q = Exp(x) }}> v = Neg(w)""",
+        gelu,
+    ),
+    "a branch": (
+        f"""s = ReduceSum<keepdims = 0>(x) c = Cast<to = 9>(s)
+        z = If(c) <then_branch = t () => (p) {{ p = {QUICK}(x) }},
+        else_branch = e () => (q) {{ q = {QUICK}(x) }}> y = Neg(z)""",
+        "v = Neg(x)",
+        lambda x: -gelu(x),
+    ),
+    "a loop": (
+        f"""k = Constant<value = int64 {{2}}>() b = Constant<value = bool {{1}}>()
+        z = Loop(k, b, x) <body = l (int64 i, bool d, float[A,B] p) => (bool d2, r) {{
+            d2 = Identity(d) r = {QUICK}(p) }}> y = Neg(z)""",
+        "v = Neg(x)",
+        lambda x: -gelu(gelu(x)),
+    ),
+}
+"""Place of an operator that ONNX lacks, whose result something reads → graph, function f, and what they compute."""
+
+
+@pytest.mark.parametrize("name", UNTYPED)
+def test_what_reads_an_operator_that_onnx_lacks_within_a_body(name, tmp_path):
+    graph, body, expected = UNTYPED[name]
+    domains = '"" : 17, "local" : 1, "com.microsoft" : 1'
+    inner = f'<domain: "local", opset_import: [{domains}]> g (x) => (v) {{ v = {QUICK}(x) }}'
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: [{domains}]> m (float[3,4] x) => (float[3,4] y) {{ {graph} }}
+        <domain: "local", opset_import: [{domains}]> f (x) => (v) {{ {body} }} {inner}"""
+    )
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    ours, theirs = run(model, tmp_path, {"x": x})
+    assert close(ours, theirs)
+    assert close(ours, [expected(x)])
+
+
+@pytest.mark.parametrize("opsets", [(13, 13), (13, 17), (16, 17)])
+def test_a_function_may_have_operators_that_onnx_runtime_writes_into_onnx_s_domain(opsets, tmp_path):
+    own, other = opsets
+    body = "s = Constant<value = float[4] {1.0, 1.0, 1.0, 1.0}>() u = LayerNormalization(x, s)"
+    model = calling(f'"" : {other}', body, model_opset=own)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    (ours,) = run_ours(model, tmp_path, {"x": x})  # ONNX Runtime dies of some of them
+    wide = np.exp(x)
+    centred = wide - wide.mean(-1, keepdims=True)
+    assert close([ours], [centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)])
 
 
 def test_a_function_that_is_read_otherwise_is_noted_once(tmp_path, caplog):

@@ -124,7 +124,7 @@ def test_strays_leave_onnx_s_domain_and_nothing_else_does():
         helper.make_node("Relu", ["a"], ["y"]),
     ]
     model = model_of(nodes, [value("x", (2, 8))], ["y"], SCALE)
-    set_strays_apart(model)
+    set_strays_apart(model, 17)
     assert [node.domain for node in model.graph.node] == [MICROSOFT, ""]
     assert MICROSOFT in {opset.domain for opset in model.opset_import}
 

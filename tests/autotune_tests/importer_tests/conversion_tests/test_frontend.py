@@ -56,7 +56,7 @@ def test_a_window_that_fits_nowhere_behind_a_pool_that_rounds_up(tmp_path):
     """ONNX's inference takes a last window that begins outside of the data for one that counts."""
     nodes = [
         helper.make_node("MaxPool", ["x"], ["p"], "first", kernel_shape=[2], strides=[3], pads=[0, 1], ceil_mode=1),
-        helper.make_node("MaxPool", ["p"], ["y"], "second", kernel_shape=[3], pads=[0, 1], strides=[2]),
+        helper.make_node("MaxPool", ["p"], ["y"], "second", kernel_shape=[4], pads=[0, 1], strides=[2]),
     ]
     model = model_of(nodes, [value("x", (1, 4, 3))], ["y"])
     with pytest.raises(ModelError, match=r"MaxPool.*second.*window is larger than its padded data \[1, 4, 1\]; check"):

@@ -1,10 +1,11 @@
-"""Padding by a word is padding in numbers, and costs no kernel."""
+"""Padding by a word is padding in numbers, and costs no kernel; windows larger than the data."""
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from autotune.importer.operators.pool_windows import same_pads
+from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -37,3 +38,36 @@ def test_results_are_the_references(mode, kind, kernel, stride, tmp_path):
     feed = {"x": RNG.standard_normal((1, 16, 9, 11)).astype(np.float32)}
     assert close(*run(model, tmp_path, feed))
     assert not any("pad" in task.name for task in imported(model, tmp_path).tasks)
+
+
+CUT = {
+    "rounded up": ((1, 3, 2, 5), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+    "rounded towards zero": ((1, 3, 3, 9), {"kernel_shape": [5, 3], "strides": [3, 2]}),
+    "a line with padding": ((2, 3, 1), {"kernel_shape": [3], "strides": [2], "pads": [0, 1]}),
+    "along two axes": ((1, 2, 2, 2, 4), {"kernel_shape": [3, 3, 2], "strides": [2, 2, 1], "ceil_mode": 1}),
+}
+"""Cause of one element that is left of a window larger than the padded data → shape of the data, attributes."""
+
+
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("kind", ["MaxPool", "MaxPool with indices", "AveragePool", "AveragePool of padding", "LpPool"])
+def test_a_window_larger_than_the_data_may_leave_one_element(name, kind, tmp_path):
+    shape, attributes = CUT[name]
+    operator, *more = kind.split(" ", 1)
+    if more == ["of padding"]:
+        attributes = {**attributes, "count_include_pad": 1}
+    outputs = ["y", "i"] if more == ["with indices"] else ["y"]
+    node = helper.make_node(operator, ["x"], outputs, **attributes)
+    model = model_of([node], [value("x", shape)], ["y"], opset=22)
+    if len(outputs) > 1:
+        model.graph.output.append(value("i", None, TensorProto.INT64))
+    assert close(*run(model, tmp_path, {"x": RNG.standard_normal(shape).astype(np.float32)}))
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("attributes", [{}, {"strides": [2, 2]}, {"strides": [3, 3], "dilations": [2, 2]}])
+def test_a_window_that_leaves_nothing_is_refused(kind, attributes, tmp_path):
+    node = helper.make_node(kind, ["x"], ["y"], kernel_shape=[4, 3], **attributes)
+    model = model_of([node], [value("x", (1, 2, 2, 5))], ["y"], opset=22)
+    with pytest.raises(ModelError, match="its window is larger than its padded data"):
+        imported(model, tmp_path)

@@ -28,6 +28,34 @@ def test_against_onnx_runtime(tmp_path, mode, where):
     assert "Resize" not in rewritten(model, tmp_path, {"x": array(1, 2, 5, 6)})
 
 
+ROUNDED = {
+    "not larger": {"sizes": np.array([7, 7]), "keep_aspect_ratio_policy": "not_larger"},
+    "not smaller": {"sizes": np.array([7, 7]), "keep_aspect_ratio_policy": "not_smaller"},
+    "scales": {"scales": np.array([1.3, 0.7], np.float32)},
+}
+"""Cause of a length that is rounded → input and attribute."""
+
+PLACES = ("half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize")
+PAIRS = [(cause, where) for cause in ROUNDED for where in PLACES if (cause, where) != ("scales", "align_corners")]
+"""All but the one whose length ONNX's own suite does not round, and ONNX Runtime does."""
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(("cause", "where"), PAIRS)
+def test_a_rounded_length_is_the_length(tmp_path, mode, cause, where):
+    more = dict(ROUNDED[cause])
+    weights = {name: more.pop(name) for name in ("scales", "sizes") if name in more}
+    inputs = ["x", "", "scales"] if "scales" in weights else ["x", "", "", "sizes"]
+    if where == "tf_crop_and_resize":
+        inputs[1], weights["roi"] = "roi", np.array([0.1, 0.2, 0.9, 1.1], np.float32)
+    node = helper.make_node(
+        "Resize", inputs, ["y"], mode=mode, axes=[2, 3], coordinate_transformation_mode=where, **more
+    )
+    model = model_of([node], [value("x", (1, 2, 3, 5))], ["y"], weights, opset=19)
+    ours, theirs = run(model, tmp_path, {"x": array(1, 2, 3, 5)})
+    assert close(ours, theirs)
+
+
 def test_many_taps_become_a_product(tmp_path):
     node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="cubic", antialias=1)
     model = model_of([node], [value("x", (1, 1, 24, 24))], ["y"], {"sizes": np.array([1, 1, 6, 6])}, opset=18)

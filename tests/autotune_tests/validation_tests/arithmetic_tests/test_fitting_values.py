@@ -74,6 +74,28 @@ def test_random_values_stay_where_they_make_a_call(caplog):
     assert not caplog.records
 
 
+def test_texts_become_numbers_where_only_these_make_a_call(caplog):
+    model = model_of("(string[6] n) => (float[6] z) { m = Reshape(n, k) z = Cast<to = 1>(m) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1]), "k"))
+    feed = {"n": np.array(["a", "two words", "", "b", "a", "b"], object)}
+    fitting = Reference(model).fitting(feed)
+    assert fitting["n"].tolist() == ["1", "-2", "0", "30", "1", "-2"]
+    assert len(caplog.records) == 1
+
+
+def test_a_threshold_of_overlap_is_a_share():
+    model = model_of(
+        "(float[1,6,4] b, float[1,2,6] s, int64 n, float t) => (int64[A,3] z) { z = NonMaxSuppression(b, s, n, t) }"
+    )
+    rng = np.random.default_rng(0)
+    feed = {"b": rng.random((1, 6, 4)), "s": rng.random((1, 2, 6)), "n": np.array(0), "t": np.array(-0.7)}
+    feed = {name: array.astype(np.int64 if name == "n" else np.float32) for name, array in feed.items()}
+    reference = Reference(model)
+    fitting = reference.fitting(feed)
+    assert 0 <= fitting["t"] <= 1
+    assert is_filled(reference.outputs(fitting)[1])
+
+
 def test_what_no_value_helps_is_refused_as_before():
     model = model_of("(float[3,6] x, int64[2] n) => (float[A,B] z) { y = Reshape(x, n) z = MatMul(y, y2) }", (5, 5))
     with pytest.raises(ModelError, match="does not run the model"):

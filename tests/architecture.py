@@ -76,6 +76,12 @@ def parsed(source: str) -> ast.Module:
     return ast.parse(source)
 
 
+@functools.cache
+def walked(module: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes of a module, which nearly every rule looks at."""
+    return tuple(ast.walk(module))
+
+
 def library(tree: Tree) -> Iterator[tuple[str, ast.Module]]:
     """The sources of the five rooms."""
     for path, source in tree.items():
@@ -86,7 +92,7 @@ def library(tree: Tree) -> Iterator[tuple[str, ast.Module]]:
 def imports(path: str, nodes: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
     """Every imported module below a node, absolute; for ``from a import b`` both ``a`` and ``a.b``."""
     package = PurePosixPath(path).parent.parts
-    for node in ast.walk(nodes):
+    for node in walked(nodes) if isinstance(nodes, ast.Module) else ast.walk(nodes):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node
@@ -187,7 +193,7 @@ def arguments(tree: Tree) -> list[str]:
     """No function takes more than ``MAX_ARGUMENTS`` arguments; dataclasses, which have no ``__init__`` here, may."""
     complaints = []
     for path, module in library(tree):
-        for node in ast.walk(module):
+        for node in walked(module):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 count = len([parameter for parameter in parameters if parameter.arg not in ("self", "cls")])
@@ -210,7 +216,7 @@ def broad_excepts(tree: Tree) -> list[str]:
     for path, module in library(tree):
         text = tree[path].splitlines()
         lines += len(text)
-        for node in ast.walk(module):
+        for node in walked(module):
             if isinstance(node, ast.ExceptHandler) and is_broad(node):
                 places.append(f"{path}:{node.lineno}")
                 if not any("#" in line for line in text[node.lineno - 1 : node.lineno + 1]):
@@ -231,7 +237,7 @@ def private_names(tree: Tree) -> list[str]:
     return [
         f"{path}:{node.lineno} imports {alias.name}, which is private to {node.module}"
         for path, module in library(tree)
-        for node in ast.walk(module)
+        for node in walked(module)
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ROOMS
         for alias in node.names
         if alias.name.startswith("_") and not alias.name.startswith("__")
@@ -248,7 +254,7 @@ def target_kinds(tree: Tree) -> list[str]:
     for path, module in library(tree):
         if path in KIND_HOMES:
             continue
-        for node in ast.walk(module):
+        for node in walked(module):
             if isinstance(node, ast.Compare):
                 sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
                 kinds = any(side.endswith(".kind") for side in sides)
@@ -286,7 +292,7 @@ def pure_rooms(tree: Tree) -> list[str]:
 
 def calls(module: ast.Module) -> Iterator[ast.Name]:
     """Plain names that are called."""
-    for node in ast.walk(module):
+    for node in walked(module):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             yield node.func
 
@@ -300,7 +306,7 @@ def environment(tree: Tree) -> list[str]:
             continue
         complaints += [
             f"{path}:{node.lineno} uses os.{node.attr}; read it in autotune/cli and pass it on"
-            for node in ast.walk(module)
+            for node in walked(module)
             if isinstance(node, ast.Attribute) and node.attr in names
         ]
         complaints += [
@@ -326,7 +332,7 @@ def sizes(tree: Tree) -> list[str]:
     complaints = []
     for path, source in tree.items():
         counts = [(path, source.count("\n"), MAX_FILE_LINES, "lines")]
-        for node in ast.walk(parsed(source)):
+        for node in walked(parsed(source)):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 counts.append((f"{path}:{node.lineno} {node.name}", length, MAX_FUNCTION_LINES, "lines"))
@@ -367,7 +373,7 @@ def local_imports(tree: Tree) -> list[str]:
         ) or path.startswith("autotune/cli/"):
             continue  # catalogues and the CLI import only what was asked for, so that starting stays quick
         lines = tree[path].splitlines()
-        for function in ast.walk(module):
+        for function in walked(module):
             if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
             for name, node in imports(path, function):
@@ -408,14 +414,15 @@ def module_name(path: str) -> str:
 
 
 def module_level(module: ast.Module) -> ast.Module:
-    """The module without function bodies."""
-
-    class Strip(ast.NodeTransformer):
-        def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-            return None
-
-    stripped: ast.Module = Strip().visit(ast.parse(ast.unparse(module)))
-    return stripped
+    """The imports of a module that stand in no function."""
+    statements: list[ast.stmt] = []
+    todo: list[ast.AST] = [module]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            statements.append(node)
+        todo += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.FunctionDef)]
+    return ast.Module(statements, [])
 
 
 def names(tree: Tree) -> list[str]:
@@ -425,7 +432,7 @@ def names(tree: Tree) -> list[str]:
         complaints += [
             f"{path}: {word!r} says nothing; name what it does" for word in words(module_name(path)) & BANNED_WORDS
         ]
-        for node in ast.walk(module):
+        for node in walked(module):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 complaints += [
                     f"{path}:{node.lineno} {node.name}: {word!r} says nothing; name what it does"
@@ -452,7 +459,7 @@ def checked_records(tree: Tree) -> list[str]:
     for path, module in library(tree):
         if path.startswith(ONLY_SHOWN):
             continue
-        for node in ast.walk(module):
+        for node in walked(module):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             place, owner = LOG_READERS.get(node.func.attr), ast.unparse(node.func.value)
@@ -471,7 +478,7 @@ def unfinished(tree: Tree) -> list[str]:
                 complaints.append(f"{path}:{number} is unfinished; finish it")
         complaints += [
             f"{path}:{node.lineno} swallows every exception; name the ones you expect"
-            for node in ast.walk(module)
+            for node in walked(module)
             if isinstance(node, ast.ExceptHandler)
             and is_broad(node)
             and all(isinstance(step, (ast.Pass, ast.Continue)) for step in node.body)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import tvm
 from tvm import tirx
 
 from autotune.artifact.plan import Choice, Plan
@@ -32,18 +34,25 @@ LIMIT_S = 120.0
 """Formal: nothing here enforces a job's limit. Callers that need one run in a worker."""
 
 
+class ObjectBuilder(Builder):
+    """A builder that links no library of each kernel: an artifact is linked from objects."""
+
+    def _linked(self, library: str) -> str:
+        return hashlib.sha256(Path(object_of(library)).read_bytes()).hexdigest()[:16]
+
+
 @cache
 def shipping_builder(target: Target, folder: Path) -> Builder:
     """The builder of a run's workers, with its code cache below ``folder``."""
-    return Builder(target, lower, CodeCache(folder))
+    return ObjectBuilder(target, lower, CodeCache(folder))
 
 
 @cache
-def compiling_builder(target: Target, folder: Path) -> Builder:
+def compiling_builder(target: Target, folder: Path, kind: type[Builder]) -> Builder:
     """The builder of ``CompiledOnly``. A folder has code of one lowering: its keys do not tell them apart."""
     cache = CodeCache(folder.with_name("compiled"))
     cache.prune()
-    return Builder(target, CompiledOnly(), cache)
+    return kind(target, CompiledOnly(), cache)
 
 
 def compiled_library(func: tirx.PrimFunc, config: Config, target: Target, folder: Path) -> str:
@@ -56,10 +65,16 @@ def compiled_library(func: tirx.PrimFunc, config: Config, target: Target, folder
     program, library = folder / "program.json", str(folder / "kernel.so")
     program.write_text(program_of(func))
     job = BuildJob(program=str(program), config=config, library=library, symbol="main", timeout_s=LIMIT_S)
-    built = compiling_builder(target, user_cache()).build(job)
+    built = compiling_builder(target, user_cache(), Builder).build(job)
     if built.error is not None:
         raise (ScheduleError if built.error == "lower_error" else CompileError)(built.message)
     return library
+
+
+def loaded_kernel(func: tirx.PrimFunc, config: Config, target: Target) -> tvm.runtime.PackedFunc:
+    """The kernel of ``compiled_library``, loaded into this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        return tvm.runtime.load_module(compiled_library(func, config, target, Path(folder)))["main"]
 
 
 def is_assembled(code: bytes) -> bool:
@@ -90,7 +105,8 @@ class InlineMeasurer:
     """
 
     def __init__(self, target: Target, folder: Path, assembled: bool = True) -> None:
-        self._builder = (shipping_builder if assembled else compiling_builder)(target, user_cache())
+        shipping = shipping_builder(target, user_cache())
+        self._builder = shipping if assembled else compiling_builder(target, user_cache(), ObjectBuilder)
         self._folder = folder
         self._built: dict[tuple[str, str], Path] = {}
         self.assembled = self.compiled = 0

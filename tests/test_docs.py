@@ -15,6 +15,8 @@ import pytest
 
 from autotune.cli.main import main
 from schedules.vocabulary import errors
+from tests.autotune_tests.fakes import fake_device
+from tests.conftest import keep_code
 from tests.docs.api import page
 from tests.docs.errors import PROVOCATIONS
 from tests.docs.errors import page as page_of_errors
@@ -51,6 +53,7 @@ def tutored(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(folder / "data"))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        keep_code(folder / "cache")
         patch.delenv("TUNE_LOG", raising=False)
         patch.chdir(folder)
         for line in commands((DOCS / "tutorial.md").read_text(), "tune"):
@@ -171,8 +174,13 @@ def test_every_public_function_says_what_it_raises(room):
     assert silent == []
 
 
-def test_the_golden_list_of_errors_says_what_the_program_says(tmp_path):
-    """Every refusal is one line and a failing exit code, and the list has it word for word ('make docs' renews it)."""
+def test_the_golden_list_of_errors_says_what_the_program_says(tmp_path, monkeypatch):
+    """Every refusal is one line and a failing exit code, and the list has it word for word ('make docs' renews it).
+
+    Nothing is measured, so no run starts processes before it refuses; those of ``make docs`` do.
+    """
+    keep_code(tmp_path / "cache")
+    fake_device(monkeypatch, forks=True)
     said = page_of_errors(tmp_path)
     blocks_said = said.split("```console\n")[1:]
     assert len(blocks_said) == sum(map(len, PROVOCATIONS.values()))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.main import main
+from tests.conftest import keep_code
 from tests.docs.figures import COLUMNS, with_figures
 from tests.docs.panels import with_panels
 from tests.models import cached
@@ -33,7 +34,7 @@ def commands(text, program):
 
 def quick(arguments):
     """The same command with a budget for a tiny model."""
-    return [{"60s": "8s"}.get(argument, argument) for argument in arguments]
+    return [{"60s": "4s"}.get(argument, argument) for argument in arguments]
 
 
 def test_the_first_commands_are_make_tune_and_make_test():
@@ -62,6 +63,7 @@ def workplace(tmp_path, monkeypatch):
     shutil.copy(cached("tiny_mlp"), tmp_path / "model.onnx")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep_code(tmp_path / "cache")
     monkeypatch.delenv("TUNE_LOG", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import cached_property, wraps
 from typing import Any
 
 from tvm import tirx
-from tvm.script.parser._core import parse, utils
+from tvm.script.parser._core import Parser, doc, parse, scan_macro, utils
+from tvm.tirx.script.parser.entry import TIRInline
 
 
 def prim_func(s_tir: bool) -> Callable[[Callable[..., Any]], tirx.PrimFunc]:
@@ -22,3 +25,44 @@ def prim_func(s_tir: bool) -> Callable[[Callable[..., Any]], tirx.PrimFunc]:
 
     parsed.dispatch_token = "tirx"  # type: ignore[attr-defined]  # noqa: S105 - names a dialect
     return parsed
+
+
+class Inline(TIRInline):  # type: ignore[misc]  # TVM ships no types
+    """A function of ``inline``, written anew wherever a script calls it."""
+
+    def _find_parser_def(self) -> Parser:
+        """Return the parser that reads the calling script: a variable of the frame that evaluates the call.
+
+        Raises:
+            RuntimeError: if no script calls it.
+        """
+        frame = inspect.currentframe()
+        while frame is not None:
+            parser = frame.f_globals.get(self.parser_object_name)
+            if parser is not None:
+                return parser
+            frame = frame.f_back
+        raise RuntimeError(f"{self.func.__name__} is called outside of a script")
+
+    def get_macro_def(self) -> doc.FunctionDef:
+        """Return the function's syntax tree."""
+        return self._tree
+
+    @cached_property
+    def _tree(self) -> doc.FunctionDef:
+        return super().get_macro_def()
+
+
+def inline(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``T.inline`` for a function outside of scripts.
+
+    For each call, TVM's own looks for the source file of every frame on the stack, among all modules, and parses the
+    function: half of the time that a kernel of attention takes, and more the deeper the stack is.
+    """
+    written = Inline(*scan_macro(function, utils.inspect_function_capture(function)), function)
+
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return written(*arguments, **named)
+
+    return call

@@ -17,6 +17,7 @@ from autotune.measure.local_measurer import LocalMeasurer
 from autotune.runtime import model_timing
 from autotune.runtime.session import InferenceSession
 from tests.autotune_tests.tiny import build_untuned, save_tiny, target
+from tuning_logs import database
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,22 @@ def brief_timings() -> Iterator[None]:
         patch.setattr(one_lane, "TIMED_S", one_lane.TIMED_S / 10)
         patch.setattr(model_timing, "DUEL_S", model_timing.DUEL_S / 10)
         patch.setattr(lane_costs, "PROFILE_S", lane_costs.PROFILE_S / 10)
+        for timing, seconds in (
+            (model_timing.median_s, model_timing.TIMED_S),
+            (model_timing.race, model_timing.RACE_S),
+        ):
+            default, *others = timing.__defaults__
+            assert default == seconds
+            patch.setattr(timing, "__defaults__", (default / 10, *others))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def volatile_logs() -> Iterator[None]:
+    """Tuning logs are written without waiting for the disk: tests of the log itself have a folder of their own."""
+    engine = database._sqlite_engine
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_sqlite_engine", lambda address, _, **pool: engine(address, "OFF", **pool))
         yield
 
 

@@ -7,12 +7,16 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import onnx
 import pytest
 
 from autotune.builder import accuracy, one_lane
 from autotune.host import roofline
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline
+from autotune.importer import guarded_import
+from autotune.importer.import_worker import Limits
+from autotune.importer.load import load_model
 from autotune.measure import local_measurer
 from autotune.measure.measurer import Candidate, Origin
 from autotune.tuning import part
@@ -159,6 +163,23 @@ def if_it_lowers(candidate: Candidate) -> Measurement:
     return by_config(candidate)
 
 
+def import_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Import models in this process: they are the tests' own, and a fork forgets the scripts that it parsed."""
+
+    def here(
+        path: Path,
+        inputs: guarded_import.Inputs,
+        work: Callable[[guarded_import.Sound], object],
+        limits: Limits,
+        foreign: bool = False,
+        apart: bool = False,
+    ) -> tuple[onnx.ModelProto, object]:
+        result = work(lambda _: None)
+        return load_model(path, inputs, foreign, apart), result
+
+    monkeypatch.setattr(guarded_import, "_forked", here)
+
+
 def compare_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify artifacts in this process."""
     monkeypatch.setattr(accuracy, "compare_isolated", lambda *arguments: compare_artifact(*arguments[:3]))
@@ -166,12 +187,13 @@ def compare_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fake_device(
-    monkeypatch: pytest.MonkeyPatch, median_s: Callable[..., float] = lambda *_: 1e-3
+    monkeypatch: pytest.MonkeyPatch, median_s: Callable[..., float] = lambda *_: 1e-3, forks: bool = False
 ) -> list[FakeMeasurer]:
-    """Fake every time of a run and verify its artifacts in this process; kernels are built and run for real.
+    """Fake every time of a run, import and verify in this process; kernels are built and run for real.
 
     Args:
         median_s: says what a whole model takes, in seconds.
+        forks: whether models are imported in forks, as in a run: for importers that crash.
 
     Returns:
         The measurers that are opened, filled as the run goes on.
@@ -185,6 +207,8 @@ def fake_device(
     monkeypatch.setattr(local_measurer, "LocalMeasurer", start)
     monkeypatch.setattr(one_lane, "median_s", median_s)
     monkeypatch.setattr(roofline, "measure_roofline", lambda *_: FAKE_ROOFLINE)
+    if not forks:
+        import_here(monkeypatch)
     compare_here(monkeypatch)
     return opened
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,7 @@ def save_tiny(path: Path, seed: int = 0, two_outputs: bool = False, classes: int
     return path
 
 
+@cache
 def target() -> Target:
     """This machine with one thread."""
     return host_target(THREADS)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # noqa: F401  # by importing it, np.dtype("bfloat16") exists
@@ -30,7 +28,7 @@ from schedules.templates.cpu.pooling import pool2d
 from schedules.templates.instructions.dots import FORMS, TAPS, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
 from schedules.templates.low_bit.low_bit_tiles import low_bit_tiles
-from tests.shipping import compiled_library
+from tests.shipping import loaded_kernel
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -89,8 +87,7 @@ def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]
     Raises:
         ScheduleError: if the config is illegal.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        kernel = tvm.runtime.load_module(compiled_library(func, config, target, Path(folder)))["main"]
+    kernel = loaded_kernel(func, config, target)
     changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
     arguments = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
     out_dtype = dtypes(func)[-1]

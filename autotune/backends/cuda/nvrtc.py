@@ -6,10 +6,11 @@ and throws away what ptxas says. Ours is told both, once, by whoever compiles.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +22,7 @@ import tvm_ffi
 from tvm import tirx
 
 from autotune.backends.cuda.cubin import Kernel, inspect
+from autotune.measure.code_cache import Code, CodeCache, key_of, user_cache
 from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
@@ -194,10 +196,8 @@ def compile_ptx(source: str, arch: str) -> str:
 
 
 def _compile(source: str, arch: str, form: str) -> bytes:
-    """``source`` as NVRTC's ``form``: CUBIN or PTX."""
+    """``source`` as NVRTC's ``form``: CUBIN or PTX, from the user's code cache where the same was compiled before."""
     check_nvrtc()
-    from cuda.bindings import nvrtc  # optional: an extra
-
     text = PREAMBLE + _without_prologue(source)
     options = [
         f"--gpu-architecture={arch}",
@@ -206,6 +206,32 @@ def _compile(source: str, arch: str, form: str) -> bytes:
         "-default-device",
         "--std=c++17",
     ]
+    cache = CodeCache(user_cache())
+    key = key_of([form, text, *options, *_identity(include_folder())])
+    known = cache.get(key)
+    if known is None:
+        known = Code(_compiled(text, options, form))
+        cache.put(key, known)
+    return known.objects
+
+
+@cache
+def _identity(headers: Path) -> tuple[str, ...]:
+    """Return texts that change when another version of NVRTC or of CUDA's headers is installed."""
+    from cuda.bindings import nvrtc  # optional: an extra
+
+    files = [(headers / name).stat() for name in HEADERS]
+    packages = sorted(
+        f"{item.name} {item.version}"
+        for item in importlib.metadata.distributions()
+        if item.name.startswith(("nvidia-cuda-", "cuda-"))
+    )
+    return (*packages, *map(str, nvrtc.nvrtcVersion()), *(f"{file.st_size} {file.st_mtime_ns}" for file in files))
+
+
+def _compiled(text: str, options: Sequence[str], form: str) -> bytes:
+    from cuda.bindings import nvrtc
+
     encoded = [option.encode() for option in options]
     program = _called(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), b"kernels.cu", 0, None, None))
     (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)

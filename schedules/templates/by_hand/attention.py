@@ -43,7 +43,7 @@ def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
     return cached_attention(shape, -(-threads // tasks))
 
 
-@T.inline
+@scripted.inline
 def _begin(query, q, line, b, scale, keys):  # type: ignore[no-untyped-def]
     """Queries of the rows from ``line`` on, scaled; keys of positions that do not come are zeros."""
     for r in range(query.shape[0]):
@@ -56,7 +56,7 @@ def _begin(query, q, line, b, scale, keys):  # type: ignore[no-untyped-def]
                 keys[c, w, u] = T.float32(0)
 
 
-@T.inline
+@scripted.inline
 def _clear(acc, total, top):  # type: ignore[no-untyped-def]
     for r in T.unroll(acc.shape[0]):
         top[r, 0] = T.float32(LEAST)
@@ -67,7 +67,7 @@ def _clear(acc, total, top):  # type: ignore[no-untyped-def]
                 acc[r, w, u] = T.float32(0)
 
 
-@T.inline
+@scripted.inline
 def _load(keys, values, k, v, row, first, count):  # type: ignore[no-untyped-def]
     """Keys and values of ``count`` positions of one group, from ``first`` on."""
     for c in range(count):
@@ -79,7 +79,7 @@ def _load(keys, values, k, v, row, first, count):  # type: ignore[no-untyped-def
                 values[c, w, u] = v[row // k.shape[1], row % k.shape[1], first + c, w * LANES + u]
 
 
-@T.inline
+@scripted.inline
 def _load_new(keys, values, new, row, first, count):  # type: ignore[no-untyped-def]
     """Work like ``_load``, of what is not in the cache yet."""
     for c in range(count):
@@ -91,7 +91,7 @@ def _load_new(keys, values, new, row, first, count):  # type: ignore[no-untyped-
                 values[c, w, u] = new[1, row // new.shape[2], row % new.shape[2], first + c, w * LANES + u]
 
 
-@T.inline
+@scripted.inline
 def _masked(hidden, mask, b, line, column, count, length):  # type: ignore[no-untyped-def]
     """Add the mask to the scores."""
     for r in range(hidden.shape[0]):
@@ -106,7 +106,7 @@ def _masked(hidden, mask, b, line, column, count, length):  # type: ignore[no-un
             ]
 
 
-@T.inline
+@scripted.inline
 def _causal(hidden, line, ahead, count, length, window):  # type: ignore[no-untyped-def]
     """Hide later positions in the scores: a query sees itself and ``window`` − 1 positions before it, or all of them.
 
@@ -134,7 +134,7 @@ def _merged(one: tirx.Expr, other: tirx.Expr, distance: int) -> tirx.Expr:
     return low + high
 
 
-@T.inline
+@scripted.inline
 def _sum_each(part, distance, count):  # type: ignore[no-untyped-def]
     for c in T.unroll(count):
         part[c, T.Ramp(0, 1, LANES)] = _merged(
@@ -142,7 +142,7 @@ def _sum_each(part, distance, count):  # type: ignore[no-untyped-def]
         )
 
 
-@T.inline
+@scripted.inline
 def _score(score, query, keys, part, hidden, softcap):  # type: ignore[no-untyped-def]
     """Scores of 16 positions at a time: a vector of products for each, whose sums a tree of shuffles brings together.
 
@@ -169,7 +169,7 @@ def _score(score, query, keys, part, hidden, softcap):  # type: ignore[no-untype
                     score[r, h, u] = part[0, u] + hidden[r, h * LANES + u]
 
 
-@T.inline
+@scripted.inline
 def _soften(score, weight, fold, acc, total, top):  # type: ignore[no-untyped-def]
     """Weights of a block under the new maximum; sums so far are brought to it. ``top``: maximum, new one, factor."""
     for r in T.unroll(score.shape[0]):
@@ -192,7 +192,7 @@ def _soften(score, weight, fold, acc, total, top):  # type: ignore[no-untyped-de
                 acc[r, w, u] = acc[r, w, u] * top[r, 2]
 
 
-@T.inline
+@scripted.inline
 def _weigh(acc, weight, values, count):  # type: ignore[no-untyped-def]
     for c in range(count):
         for r in T.unroll(acc.shape[0]):
@@ -201,7 +201,7 @@ def _weigh(acc, weight, values, count):  # type: ignore[no-untyped-def]
                     acc[r, w, u] = acc[r, w, u] + weight[r, c] * values[c, w, u]
 
 
-@T.inline
+@scripted.inline
 def _keep(sums, tops, job, acc, total, top):  # type: ignore[no-untyped-def]
     """The sums of a task, with what they are relative to."""
     for r in T.unroll(acc.shape[0]):
@@ -216,7 +216,7 @@ def _keep(sums, tops, job, acc, total, top):  # type: ignore[no-untyped-def]
                 sums[job, r, w * LANES + u] = acc[r, w, u]
 
 
-@T.inline
+@scripted.inline
 def _join(out, sums, tops, splits, work, whole):  # type: ignore[no-untyped-def]
     """The tasks of every tile together; ``whole``: maximum, sum, and the factor of a task."""
     for row in range(out.shape[0] * out.shape[1] * out.shape[2]):

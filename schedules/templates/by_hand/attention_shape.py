@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
+from schedules.templates import scripted
+
 LANES = 16
 BLOCK = 32
 """Positions whose scores exist at a time."""
@@ -67,7 +69,7 @@ class AttentionShape:
         return next(tile for tile in range(min(most, self.rows), 0, -1) if self.rows % tile == 0)
 
 
-@T.inline
+@scripted.inline
 def append(cache, new, which, row, start):  # type: ignore[no-untyped-def]
     """New keys (``which`` 0) or values (1) of one group, of number ``row`` over the batch, from ``start`` on."""
     for i in range(new.shape[3]):

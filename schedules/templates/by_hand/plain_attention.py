@@ -158,7 +158,7 @@ def for_target(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     return plain_attention(shape, tiling_for(shape, target))
 
 
-@T.inline
+@scripted.inline
 def _load(to, odd, nothing, of, job, first, count):  # type: ignore[no-untyped-def]
     """Copy ``count`` keys or values from position ``first`` on, zeros behind them.
 
@@ -175,7 +175,7 @@ def _load(to, odd, nothing, of, job, first, count):  # type: ignore[no-untyped-d
             to[count + c, e] = T.float32(0)
 
 
-@T.inline
+@scripted.inline
 def _note_odd(vain, values, nothing, count):  # type: ignore[no-untyped-def]
     """Zeros times the values of a block are added to ``vain``."""
     for c in range(count):
@@ -183,7 +183,7 @@ def _note_odd(vain, values, nothing, count):  # type: ignore[no-untyped-def]
             vain[e] = vain[e] + nothing[0] * values[c, e]
 
 
-@T.inline
+@scripted.inline
 def _load_mask(cover, square, other, mask, job, row, first):  # type: ignore[no-untyped-def]
     """Turn what is added to the scores of a block, where rows differ: rows from ``row`` on."""
     for x in range(cover.shape[1] // LANES):
@@ -212,7 +212,7 @@ def _load_mask(cover, square, other, mask, job, row, first):  # type: ignore[no-
                         ]
 
 
-@T.inline
+@scripted.inline
 def _spread_mask(cover, mask, job, first, count):  # type: ignore[no-untyped-def]
     """Spread what is added to the scores of a block, where all rows have the same."""
     for c in range(count):
@@ -220,7 +220,7 @@ def _spread_mask(cover, mask, job, first, count):  # type: ignore[no-untyped-def
             cover[c, u] = mask[T.min(job.b, mask.shape[0] - 1), T.min(job.h, mask.shape[1] - 1), 0, first + c]
 
 
-@T.inline
+@scripted.inline
 def _find_hidden(hidden, seen, odd, cover, top, s, count):  # type: ignore[no-untyped-def]
     """``hidden[0]``: 1 if no score of the block can count: all hidden, and each row has seen something before."""
     for u in T.vectorized(cover.shape[1]):
@@ -241,7 +241,7 @@ def _find_hidden(hidden, seen, odd, cover, top, s, count):  # type: ignore[no-un
     hidden[0] = T.Select(seen[0] + seen[1] + (seen[2] + seen[3]) == T.float32(0), 1, 0)
 
 
-@T.inline
+@scripted.inline
 def _score(score, part, cover, query, keys, s, shape):  # type: ignore[no-untyped-def]
     """Scores of a block, ``part.shape[0]`` positions at a time, under what hides them."""
     for g in range(score.shape[0] // part.shape[0]):
@@ -260,7 +260,7 @@ def _score(score, part, cover, query, keys, s, shape):  # type: ignore[no-untype
                     score[g * part.shape[0] + c, u] = part[c, u]
 
 
-@T.inline
+@scripted.inline
 def _end(score, count):  # type: ignore[no-untyped-def]
     """There are no scores behind the ``count`` positions of a block."""
     for c in range(score.shape[0] - count):

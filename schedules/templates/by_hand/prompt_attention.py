@@ -26,14 +26,14 @@ SUMS = 16
 """Vectors of sums that stay in registers: two multiply-adds a cycle of a latency of 4 need 8."""
 
 
-@T.inline
+@scripted.inline
 def _begin(place, first):  # type: ignore[no-untyped-def]
     """The rows' places among the new positions, that of the first being ``first``."""
     for u in T.vectorized(place.shape[0]):
         place[u] = T.Cast("int32", first + u)
 
 
-@T.inline
+@scripted.inline
 def _load(keys, values, k, v, row, first, count):  # type: ignore[no-untyped-def]
     """Keys and values of ``count`` positions of one group, from ``first`` on."""
     for c in range(count):
@@ -43,7 +43,7 @@ def _load(keys, values, k, v, row, first, count):  # type: ignore[no-untyped-def
             values[c, e] = v[row // k.shape[1], row % k.shape[1], first + c, e]
 
 
-@T.inline
+@scripted.inline
 def _load_new(keys, values, new, row, first, count):  # type: ignore[no-untyped-def]
     """Work like ``_load``, of what is not in the cache yet."""
     for c in range(count):
@@ -53,7 +53,7 @@ def _load_new(keys, values, new, row, first, count):  # type: ignore[no-untyped-
             values[c, e] = new[1, row // new.shape[2], row % new.shape[2], first + c, e]
 
 
-@T.inline
+@scripted.inline
 def _clear(keys, values, count):  # type: ignore[no-untyped-def]
     """Zeros behind the ``count`` positions of a block."""
     for c in range(BLOCK - count):
@@ -62,7 +62,7 @@ def _clear(keys, values, count):  # type: ignore[no-untyped-def]
             values[count + c, e] = T.float32(0)
 
 
-@T.inline
+@scripted.inline
 def _masked(score, mask, b, line, column, count, length):  # type: ignore[no-untyped-def]
     """Add the mask to the scores."""
     for c in range(BLOCK):
@@ -78,7 +78,7 @@ def _masked(score, mask, b, line, column, count, length):  # type: ignore[no-unt
             ]
 
 
-@T.inline
+@scripted.inline
 def _causal(score, place, ahead, count, window):  # type: ignore[no-untyped-def]
     """Hide later positions in the scores: a query sees itself and ``window`` − 1 positions before it, or all of them.
 
@@ -96,7 +96,7 @@ def _causal(score, place, ahead, count, window):  # type: ignore[no-untyped-def]
             )
 
 
-@T.inline
+@scripted.inline
 def _score(score, part, query, keys, softcap):  # type: ignore[no-untyped-def]
     """Scores of a block, added to what hides them."""
     for g in range(BLOCK // part.shape[0]):

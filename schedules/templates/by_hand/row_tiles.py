@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
+from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import LANES
 from schedules.templates.by_hand.turning import turn
 
@@ -55,7 +56,7 @@ class Tiles(NamedTuple):
     top: tirx.Buffer
 
 
-@T.inline
+@scripted.inline
 def begin(tiles, q, job, scale, square, other):  # type: ignore[no-untyped-def]
     """Queries, scaled and turned; sums of nothing."""
     for s in range(job.count):
@@ -77,7 +78,7 @@ def begin(tiles, q, job, scale, square, other):  # type: ignore[no-untyped-def]
             tiles.top[s, u] = T.float32(LOWEST)
 
 
-@T.inline
+@scripted.inline
 def multiply(part, query, keys, s, g):  # type: ignore[no-untyped-def]
     """``part``: products of the queries of tile ``s`` and of its share ``g`` of the keys of a block."""
     for c in T.unroll(part.shape[0]):
@@ -89,7 +90,7 @@ def multiply(part, query, keys, s, g):  # type: ignore[no-untyped-def]
                 part[c, u] = part[c, u] + query[s, e, u] * keys[g * part.shape[0] + c, e]
 
 
-@T.inline
+@scripted.inline
 def soften(score, total, top, scaled, s):  # type: ignore[no-untyped-def]
     """Scores become weights under the new maximum; ``scaled``: that, and the factor of what was summed so far."""
     for u in T.vectorized(score.shape[1]):
@@ -110,7 +111,7 @@ def soften(score, total, top, scaled, s):  # type: ignore[no-untyped-def]
             total[s, u] = total[s, u] + score[c, u]
 
 
-@T.inline
+@scripted.inline
 def weigh(acc, part, weight, values, scaled, s):  # type: ignore[no-untyped-def]
     """The block's weighted values are added to the sums, ``part.shape[0]`` elements of a head at a time."""
     for g in range(acc.shape[1] // part.shape[0]):
@@ -126,7 +127,7 @@ def weigh(acc, part, weight, values, scaled, s):  # type: ignore[no-untyped-def]
                 acc[s, g * part.shape[0] + e, u] = part[e, u]
 
 
-@T.inline
+@scripted.inline
 def finish(out, tiles, job, vain, square, other):  # type: ignore[no-untyped-def]
     """The results, turned; ``vain``, if it has any, where a sum is no number."""
     for s in range(job.count):

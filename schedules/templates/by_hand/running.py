@@ -64,7 +64,7 @@ def running(form: Running) -> tirx.PrimFunc:
     return _along_rows(form) if form.columns == 1 else _across_columns(form)
 
 
-@T.inline
+@scripted.inline
 def _step(y, x, o, i, first, count, form):  # type: ignore[no-untyped-def]
     """Elements ``first`` to ``first + count`` of step ``i``."""
     if i == 0:

@@ -121,7 +121,7 @@ def _within(place: tirx.Expr, size: int) -> tirx.Expr:
     return tirx.max(tirx.min(wrapped, tirx.const(size - 1, "int64")), tirx.const(0, "int64"))
 
 
-@T.inline
+@scripted.inline
 def _move(out, row, source, line, first, reduction):  # type: ignore[no-untyped-def]
     """Elements of ``source`` join those of a row; both are (slab, row), and ``first`` is (first element, count)."""
     for w in range(first[1] // LANES):

@@ -5,6 +5,7 @@
 from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
+from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import LANES
 
 
@@ -15,7 +16,7 @@ def _swapped(one: tirx.Expr, other: tirx.Expr, distance: int, upper: bool) -> ti
     return tirx.Shuffle([one, other], [tirx.const(lane, "int32") for lane in (higher if upper else lower)])
 
 
-@T.inline
+@scripted.inline
 def _swap(to, of, distance):  # type: ignore[no-untyped-def]
     """Exchange the squares of ``distance`` numbers a side that lie across from each other."""
     for i in T.unroll(LANES // 2):
@@ -28,7 +29,7 @@ def _swap(to, of, distance):  # type: ignore[no-untyped-def]
         )
 
 
-@T.inline
+@scripted.inline
 def turn(square, other):  # type: ignore[no-untyped-def]
     """Turn ``square``, 16 × 16 numbers, in place."""
     _swap(other, square, 8)

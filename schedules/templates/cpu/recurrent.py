@@ -226,7 +226,7 @@ class ByteTile:
     by_dots: bool
 
 
-@T.inline
+@scripted.inline
 def _quantise(q, h, at, step, ends):  # type: ignore[no-untyped-def]
     """Q = h[0, at] in uint8; step = its scale and zero point, which quantise 0 exactly; as DynamicQuantizeLinear."""
     for e in T.unroll(2):
@@ -252,7 +252,7 @@ def _quantise(q, h, at, step, ends):  # type: ignore[no-untyped-def]
                 q[b, k * LANES + u] = T.Cast("uint8", T.max(T.min(level, T.float32(255)), T.float32(0)))
 
 
-@T.inline
+@scripted.inline
 def _add_up(total, q, step):  # type: ignore[no-untyped-def]
     """Total = Σ (q − zero point)."""
     for b in range(q.shape[0]):
@@ -261,7 +261,7 @@ def _add_up(total, q, step):  # type: ignore[no-untyped-def]
             total[b] = total[b] + T.Cast("int32", q[b, k])
 
 
-@T.inline
+@scripted.inline
 def _multiply(acc, operands, places, step, tile):  # type: ignore[no-untyped-def]
     """Acc = Σ (q − zero point) · (r − zero points), for the sequences from ``places[0]`` on and chunk ``places[1]``."""
     first, chunk = T.meta_var(places[0]), T.meta_var(places[1])
@@ -301,7 +301,7 @@ def _multiply(acc, operands, places, step, tile):  # type: ignore[no-untyped-def
                             acc[i, at, u] = acc[i, at, u] + product
 
 
-@T.inline
+@scripted.inline
 def _byte_gates(out, rows, at, over, under):  # type: ignore[no-untyped-def]
     """out[:, rows[1]] = c' and h' of two vectors of units at ``at``, from gates in ``over`` and out[1, rows[0]].
 

@@ -125,7 +125,7 @@ class _Thread:
         return (piece * self.tile.ways + self.way) * VECTOR
 
 
-@T.inline
+@scripted.inline
 def _fetch_state(h, out, row, thread):  # type: ignore[no-untyped-def]
     """Copy a row of h to shared memory, by all threads of the block."""
     for i in range((h.shape[0] * h.shape[1] + thread.threads - 1) // thread.threads):
@@ -134,7 +134,7 @@ def _fetch_state(h, out, row, thread):  # type: ignore[no-untyped-def]
             h[at // h.shape[1], at % h.shape[1]] = out[0, row, thread.b0 + at // h.shape[1], at % h.shape[1]]
 
 
-@T.inline
+@scripted.inline
 def _fetch_own(c, out, row, thread):  # type: ignore[no-untyped-def]
     """Copy the last state (c of an LSTM, h of a GRU) of the thread's own sequences and units to its registers."""
     for i in T.unroll(c.shape[0]):
@@ -142,14 +142,14 @@ def _fetch_own(c, out, row, thread):  # type: ignore[no-untyped-def]
             c[i] = out[out.shape[0] - 1, row, thread.b0 + thread.b(i), thread.u0 + thread.u(i)]
 
 
-@T.inline
+@scripted.inline
 def _keep_weights(kept, r, thread):  # type: ignore[no-untyped-def]
     for piece in T.unroll(kept.shape[0]):
         for q in T.unroll(VECTOR):
             kept[piece, q] = r[thread.chunk, thread.k(piece) + q, thread.packed // LANES, thread.packed % LANES]
 
 
-@T.inline
+@scripted.inline
 def _multiply(acc, state, h, kept, r, thread):  # type: ignore[no-untyped-def]
     """The thread's share of h · R, for every sequence of the block."""
     for i in T.unroll(acc.shape[0]):
@@ -172,7 +172,7 @@ def _multiply(acc, state, h, kept, r, thread):  # type: ignore[no-untyped-def]
                     acc[i] = acc[i] + state[q] * kept[0, q]
 
 
-@T.inline
+@scripted.inline
 def _fetch_input(share, x, t, thread):  # type: ignore[no-untyped-def]
     """Copy the input's share of the thread's own sequences and units: it takes as long as the sums, which come next."""
     for i in T.unroll(share.shape[0]):
@@ -182,7 +182,7 @@ def _fetch_input(share, x, t, thread):  # type: ignore[no-untyped-def]
                 share[i, g] = x[t, thread.b0 + thread.b(i), u // UNITS, (g * UNITS + u % UNITS) // LANES, u % LANES]
 
 
-@T.inline
+@scripted.inline
 def _sum_ways(total, parts, b, u, units):  # type: ignore[no-untyped-def]
     for g in T.unroll(total.shape[0]):
         total[g] = parts[0, b, g * units + u]
@@ -190,7 +190,7 @@ def _sum_ways(total, parts, b, u, units):  # type: ignore[no-untyped-def]
             total[g] = total[g] + parts[w + 1, b, g * units + u]
 
 
-@T.inline
+@scripted.inline
 def _lstm_gates(total, share, c, i):  # type: ignore[no-untyped-def]
     """c' = σ(f)·c + σ(i)·tanh(g); total[0] = h' = σ(o)·tanh(c')."""
     for g in T.unroll(4):
@@ -199,7 +199,7 @@ def _lstm_gates(total, share, c, i):  # type: ignore[no-untyped-def]
     total[0] = T.sigmoid(total[1]) * T.tanh(c[i])
 
 
-@T.inline
+@scripted.inline
 def _gru_gates(total, share, c, i, bias, u):  # type: ignore[no-untyped-def]
     """n = tanh(x + σ(r)·(h·R + bias)); total[0] = h' = (1 − σ(z))·n + σ(z)·h."""
     for g in T.unroll(2):

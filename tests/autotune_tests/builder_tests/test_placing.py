@@ -148,8 +148,9 @@ def test_none_of_many_placements_ends_worse_than_it_began_where_timings_are_off_
     assert np.mean([row["after"] for row in rows]) <= np.mean([row["before"] for row in rows])
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(
+    ("groups", "devices"), [(1, 1), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((1, 2), (2, 1))), (2, 2)]
+)
 def test_correction_ends_near_the_optimum_on_groups_of_cores_and_several_devices(groups, devices):
     """And never where it is slower than at the beginning, though costs and timings are off."""
     cores, gaps = (cpu_lane(0, 2),) if groups == 1 else TWO, []

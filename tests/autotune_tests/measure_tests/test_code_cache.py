@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.code_cache import Code, CodeCache, key_of, source_digest, user_cache
+from autotune.measure import code_cache
+from autotune.measure.code_cache import LOOKED_AT, PARTS, Code, CodeCache, key_of, source_digest, user_cache
 
 KEY = key_of(["program", "config"])
 
@@ -126,3 +127,17 @@ def test_the_digest_of_sources_changes_with_any_of_them(tmp_path: Path) -> None:
 
 def test_the_users_own_cache_is_in_the_cache_folder() -> None:
     assert user_cache().parent.name == "tune-compiler"
+
+
+def test_of_a_large_cache_with_room_some_folders_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = CodeCache(tmp_path, most_bytes=3_000_000)
+    for number in range(3 * PARTS):
+        cache.put(f"{number % PARTS:02x}{number}", Code(bytes(900)))
+    looked_at = []
+    scan = os.scandir
+    monkeypatch.setattr(code_cache.os, "scandir", lambda folder: looked_at.append(folder) or scan(folder))
+    cache.prune()
+    assert len(looked_at) == 1 + LOOKED_AT
+    assert len(list(tmp_path.glob("??/*"))) == 3 * PARTS
+    CodeCache(tmp_path, most_bytes=500_000).prune()
+    assert sum(path.stat().st_size for path in tmp_path.glob("??/*")) <= 500_000

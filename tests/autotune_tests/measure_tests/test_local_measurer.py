@@ -29,9 +29,21 @@ MIB = 1 << 20
 LIMITS = MeasureLimits(compile_s=4.0, run_s=2.0, memory_bytes=512 * MIB)
 
 
+SERVERS: list[ForkServerProcess] = []
+"""The server of this module's measurers; TVM takes more than a second to load."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_server() -> Iterator[None]:
+    with ForkServerProcess(variables=local_measurer.ONE_THREAD) as server:
+        SERVERS.append(server)
+        yield
+        SERVERS.clear()
+
+
 def open_measurer(**options: object) -> LocalMeasurer:
     """A measurer with short limits that lowers misbehaving configs."""
-    defaults = {"limits": LIMITS, "lowering": faults.LOWERING}
+    defaults = {"limits": LIMITS, "lowering": faults.LOWERING, "shared": Shared(server=SERVERS[0] if SERVERS else None)}
     return LocalMeasurer(host_target(), **{**defaults, **options})  # type: ignore[arg-type]
 
 
@@ -77,7 +89,7 @@ FAULTS = {
 
 def test_every_fault_is_recorded_with_its_kind_and_the_rest_of_the_batch_survives() -> None:
     before = psutil.Process().children(recursive=True)
-    with open_measurer() as measurer:
+    with open_measurer(shared=Shared()) as measurer:
         *failed, right = measurer.measure([candidate(kind) for kind in (*FAULTS, "right")])
         processes = [p for p in psutil.Process().children(recursive=True) if p not in before]
     assert {kind: m.error for kind, m in zip(FAULTS, failed, strict=True)} == {k: e for k, (e, _) in FAULTS.items()}
@@ -231,7 +243,7 @@ def test_after_close_nothing_is_measured_and_one_line_says_so() -> None:
 
 def test_a_worker_that_cannot_start_is_an_error_with_its_reason() -> None:
     with (
-        open_measurer(lowering="tests.no_such_module:lower") as measurer,
+        open_measurer(lowering="tests.no_such_module:lower", shared=Shared()) as measurer,
         pytest.raises(MeasureError, match="no_such_module"),
     ):
         measurer.measure([candidate("right")])

@@ -11,6 +11,7 @@ from autotune import Options
 from autotune.options import Generation
 from autotune.runtime.generation_executor import TOTAL
 from schedules.vocabulary.errors import UsageError
+from tests.autotune_tests.fakes import fake_device
 from tests.models.language import save_language, tiny
 from tests.models.test_language import empty_caches, feed
 
@@ -25,14 +26,16 @@ DECODERS = ("llama_concat_32", "gpt2_scatter_32", "qwen_group_4")
 
 @pytest.fixture(scope="module")
 def artifacts(tmp_path_factory):
-    """Decoder → its model and artifact. All are built before one runs: an import is a fork of this process."""
+    """Decoder → its model and artifact."""
     by_name = {}
-    for name in (*DECODERS, ALONE):
-        folder = tmp_path_factory.mktemp(name)
-        path = save_language(tiny(name), folder / "model.onnx")
-        wanted = Generation(64, (8,), (1,) if name == ALONE else (1, 2))
-        options = Options(out=folder / "out", log=folder / "log.db", effort="instant", generate=wanted, threads=2)
-        by_name[name] = path, autotune.tune(path, options).artifact
+    with pytest.MonkeyPatch.context() as patch:
+        fake_device(patch)
+        for name in (*DECODERS, ALONE):
+            folder = tmp_path_factory.mktemp(name)
+            path = save_language(tiny(name), folder / "model.onnx")
+            wanted = Generation(64, (8,), (1,) if name == ALONE else (1, 2))
+            options = Options(out=folder / "out", log=folder / "log.db", effort="instant", generate=wanted, threads=2)
+            by_name[name] = path, autotune.tune(path, options).artifact
     return by_name
 
 

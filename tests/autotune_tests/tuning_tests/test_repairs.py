@@ -75,7 +75,7 @@ def attention():
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
     """Writes a model; in its runs nothing is measured."""
-    fake_device(monkeypatch)
+    fake_device(monkeypatch, forks=True)
 
     def save(make):
         nodes, (x, size), (y, result), weights = make()

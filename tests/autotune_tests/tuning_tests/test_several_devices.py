@@ -66,7 +66,14 @@ def run(folder, lanes, patch, model=MODEL):
     return tune(cached(model), replace(options, threads=THREADS[lanes]))
 
 
-@pytest.fixture(scope="module", params=THREADS)
+OF_ONE_KIND = ("cpu:0,cpu:1,sim:0", "auto,sim:1")
+"""Lanes that others stand for: several groups of cores (``cpu:2+1``), and cores next to a device (``cpu,sim:0``)."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(lanes, marks=pytest.mark.slow) if lanes in OF_ONE_KIND else lanes for lanes in THREADS],
+)
 def placed(request, tmp_path_factory):
     """What was typed, and the result of a model whose subgraphs are on all lanes."""
     with pytest.MonkeyPatch.context() as patch:

@@ -66,11 +66,11 @@ def run(folder, lanes):
     ("lanes", "measurers"),
     [
         ("cpu", 1),
-        ("cpu:2x1", 1),
+        pytest.param("cpu:2x1", 1, marks=pytest.mark.slow),
         ("cpu,sim:0", 2),
         ("cpu,sim:0,sim:1", 2),
-        ("cpu:0,cpu:1,sim:0", 1),
-        ("sim:0,sim:1", 1),
+        pytest.param("cpu:0,cpu:1,sim:0", 1, marks=pytest.mark.slow),
+        pytest.param("sim:0,sim:1", 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_starts_one_server_and_compares_once(counted, tmp_path, lanes, measurers):

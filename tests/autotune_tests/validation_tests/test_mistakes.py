@@ -7,6 +7,7 @@ import pytest
 from autotune.backends.cuda.driver import Driver
 from autotune.cli.main import main
 from schedules.vocabulary.errors import InstallError
+from tests.autotune_tests.fakes import fake_device
 from tests.autotune_tests.tiny import save_tiny
 from tuning_logs.sql_store import open_log
 
@@ -106,7 +107,8 @@ def test_usage(told, arguments, hint):
         (["replay", "gone.npz"], "gone.npz does not exist; give a trace"),
     ],
 )
-def test_paths(told, arguments, hint, tmp_path):
+def test_paths(told, arguments, hint, tmp_path, monkeypatch):
+    fake_device(monkeypatch, forks=True)  # nothing is measured, so no workers are started
     code, said = told(*arguments)
     assert code == 1
     assert hint in said

@@ -30,7 +30,7 @@ def check_compiler(sanitizers, folder):
         pytest.skip(f"the compiler has no -fsanitize={sanitizers}; install g++ with libasan, libubsan and libtsan")
 
 
-@pytest.mark.parametrize("sanitizers", ["", *SANITIZERS])
+@pytest.mark.parametrize("sanitizers", [pytest.param("", marks=pytest.mark.slow), *SANITIZERS])
 def test_the_core_under_load(tmp_path, sanitizers):
     check_compiler(sanitizers, tmp_path)
     options = ["-O1", "-std=c++17", "-pthread", "-w", f"-I{CORE.parent}"]

@@ -41,7 +41,7 @@ LANES = {"cpu,cuda:0": {"cpu:0-1", "cuda:0"}, "cpu:2x1,cuda:0,cuda:1": {"cpu:0",
 """``--lanes`` → the lanes that run something."""
 
 
-@pytest.fixture(scope="module", params=LANES)
+@pytest.fixture(scope="module", params=[pytest.param("cpu,cuda:0", marks=pytest.mark.slow), "cpu:2x1,cuda:0,cuda:1"])
 def lanes(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -7,6 +7,7 @@ from tvm import te
 
 pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'tune-compiler[cuda]'")
 
+from autotune.backends.cuda import nvrtc
 from autotune.backends.cuda.cubin import inspect
 from autotune.backends.cuda.cuda_builder import Wanted, build_kernels
 from autotune.backends.cuda.nvrtc import compile_cuda
@@ -75,3 +76,16 @@ def test_names_of_a_model_may_be_words_of_cuda(word):
     func = from_te(x, te.compute((64, 64), lambda i, j: te.tanh(x[i, j]) - total[i], name="y"))
     for config in (claim(func, target).space.initial[0], BASELINE):
         assert inspect(compile_cuda(cuda_program(lower(func, config, target), target).source, "sm_90"))
+
+
+def test_what_was_compiled_before_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvrtc, "user_cache", lambda: tmp_path)
+    cubin, other = compile_cuda(PLAIN, "sm_80"), compile_cuda(PLAIN, "sm_90")
+    ptx = nvrtc.compile_ptx(PLAIN, "sm_80")
+    monkeypatch.setattr(nvrtc, "_compiled", None)  # whatever calls it fails
+    assert [compile_cuda(PLAIN, arch) for arch in ("sm_80", "sm_90")] == [cubin, other]
+    assert cubin != other
+    assert nvrtc.compile_ptx(PLAIN, "sm_80") == ptx
+    monkeypatch.setattr(nvrtc, "_identity", lambda _: ("another compiler",))
+    with pytest.raises(TypeError):
+        compile_cuda(PLAIN, "sm_80")

@@ -23,6 +23,7 @@ from autotune.runtime.adaptive.adaptive_serving import AdaptiveServing
 from autotune.runtime.serve_options import ServeOptions
 from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 from tests.autotune_tests.runtime_tests.adaptive_tests.waiting import wait_for
+from tests.conftest import keep_code
 from tests.models import save
 
 ADAPT = autotune.Adapt(cpu_share=1.0, until="99%")
@@ -40,6 +41,7 @@ def model(tmp_path_factory):
 def home(tmp_path_factory):
     """Folders of the user's own, the same for all tests that do not ask for others."""
     folder = tmp_path_factory.mktemp("home")
+    keep_code(folder / "cache")
     return {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_DATA_HOME": str(folder / "data")}
 
 
@@ -249,7 +251,7 @@ def test_a_cache_that_cannot_be_written_is_said_and_changes_no_answer(opened, re
 
 @pytest.mark.usefixtures("elsewhere", "tuned")
 def test_a_damaged_artifact_is_not_used(opened, reference, home, tmp_path):
-    shutil.copytree(home["XDG_CACHE_HOME"], tmp_path / "cache", dirs_exist_ok=True)
+    shutil.copytree(home["XDG_CACHE_HOME"], tmp_path / "cache", symlinks=True, dirs_exist_ok=True)
     (artifact,) = (tmp_path / "cache").glob("tune-compiler/adaptive/*/model.tuned")
     shutil.rmtree(artifact / "part-0", ignore_errors=True)
     (artifact / "manifest.json").write_text("{")

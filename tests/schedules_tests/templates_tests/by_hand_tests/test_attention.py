@@ -7,9 +7,10 @@ import pytest
 import tvm
 
 from autotune.host.machine import host_target
-from schedules.lower import BASELINE, lower, normalise, tvm_target
+from schedules.lower import BASELINE, normalise
 from schedules.templates.by_hand.attention import cached_attention, for_threads
 from schedules.templates.by_hand.attention_shape import AttentionShape
+from tests.shipping import loaded_kernel
 
 CASES = {
     "one query": (AttentionShape(1, 4, 2, 1, 16, 64), [37]),
@@ -75,10 +76,10 @@ def agree(shape: AttentionShape, starts, threads):
     arrays = arrays_of(shape, starts)
     out, caches = expected(shape, arrays)
     target = replace(host_target(None, None), threads=threads)
-    built = tvm.compile(lower(normalise(cached_attention(shape)), BASELINE, target).mod, target=tvm_target(target))
+    kernel = loaded_kernel(normalise(cached_attention(shape)), BASELINE, target)
     q, new_k, new_v, *rest = arrays
     tensors = [tvm.runtime.tensor(array) for array in (q, np.stack([new_k, new_v]), *rest, np.zeros_like(out))]
-    built.mod["main"](*tensors)
+    kernel(*tensors)
     np.testing.assert_allclose(tensors[-1].numpy(), out, rtol=1e-4, atol=1e-5)
     for cache, wanted in zip(tensors[2:4], caches, strict=True):
         np.testing.assert_array_equal(cache.numpy(), wanted)

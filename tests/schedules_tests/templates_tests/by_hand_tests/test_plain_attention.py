@@ -8,7 +8,7 @@ import pytest
 import tvm
 
 from autotune.host.machine import host_target
-from schedules.lower import BASELINE, lower, normalise, tvm_target
+from schedules.lower import BASELINE, normalise
 from schedules.templates.by_hand.plain_attention import (
     LARGEST_SIZE,
     MOST_TILES,
@@ -18,7 +18,7 @@ from schedules.templates.by_hand.plain_attention import (
     tiling_for,
     waste,
 )
-from schedules.templates.cpu.passes import compiled
+from tests.shipping import loaded_kernel
 
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -63,9 +63,7 @@ def expected(shape, q, k, v, mask):
 
 @lru_cache
 def built(shape, threads, isa):
-    target = host_target(threads, isa)
-    func = lower(normalise(plain_attention(shape)), BASELINE, target).mod["main"]
-    return compiled(func, "attend", tvm_target(target)).mod["attend"]
+    return loaded_kernel(normalise(plain_attention(shape)), BASELINE, host_target(threads, isa))
 
 
 def computed(shape, arrays, threads=1, isa=None):

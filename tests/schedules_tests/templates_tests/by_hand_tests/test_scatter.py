@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tvm
 import tvm_ffi
 
 from autotune.host.machine import host_target
-from schedules.lower import BASELINE, lower, normalise, tvm_target
+from schedules.lower import BASELINE, normalise
 from schedules.templates.by_hand.scatter import REDUCTIONS, TYPES, ScatterShape, for_threads, scatter
+from tests.schedules_tests.programs import run
 
 ROWS = ScatterShape(1, (13,), 40, 20, True, "float32", "int64", "add")
 ELEMENTS = ScatterShape(1, (13,), 40, 20, False, "float32", "int64", "add")
@@ -84,12 +84,7 @@ def expected(shape: ScatterShape, data, places, updates):
 
 
 def made(shape: ScatterShape, threads, arrays):
-    target = host_target(threads)
-    func = lower(normalise(scatter(shape)), BASELINE, target).mod["main"]
-    kernel = tvm.compile(func.with_attr("global_symbol", "main"), tvm_target(target))
-    tensors = [tvm.runtime.tensor(array) for array in (*arrays, np.full_like(arrays[0], 77))]
-    kernel(*tensors)
-    return tensors[-1].numpy()
+    return run(normalise(scatter(shape)), BASELINE, host_target(threads), arrays)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

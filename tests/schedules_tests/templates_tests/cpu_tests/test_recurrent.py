@@ -69,17 +69,24 @@ def byte_arrays(batch, chunks, shifted):
     return [x, r, scale, np.stack(sums), h0, c0]
 
 
+BYTES = [
+    (1, 1, False, False, 1),
+    (2, 3, True, True, 1),
+    (3, 2, False, True, 2),
+    (4, 2, True, False, 2),
+    (5, 4, False, False, 2),
+]
+ISAS = ["host", "avx2", "generic"]
+
+
 @pytest.mark.parametrize(
-    ("batch", "chunks", "backwards", "shifted", "threads"),
-    [
-        (1, 1, False, False, 1),
-        (2, 3, True, True, 1),
-        (3, 2, False, True, 2),
-        (4, 2, True, False, 2),
-        (5, 4, False, False, 2),
+    ("isa", "batch", "chunks", "backwards", "shifted", "threads"),
+    [  # a change runs every shape on this machine's instructions, and every third one of the others
+        pytest.param(isa, *shape, marks=[pytest.mark.slow] * (isa != "host" and index % 3 != number))
+        for number, isa in enumerate(ISAS)
+        for index, shape in enumerate(BYTES)
     ],
 )
-@pytest.mark.parametrize("isa", ["host", "avx2", "generic"])
 def test_bytes_are_multiplied_exactly(isa, batch, chunks, backwards, shifted, threads):
     target = host_target(threads) if isa == "host" else Target(kind="llvm", isa=isa, threads=threads)
     func = normalise(byte_lstm_steps(STEPS, batch, chunks * UNITS, backwards, shifted=shifted))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +45,16 @@ are of one row can be left out."""
 
 LENGTH_RANK = 3
 """Most axes of an input whose second size is a length: (batch, length), (batch, length, features)."""
+
+WHOLE_POSITIONS = 360
+"""Length at which what no call leaves out takes as long as all else: attention of all rows, if no call is cut. Measured
+of a MiniLM in bytes on a Zen 5: 26 % of 4 x 128 (docs/lab/2026-11-29-quantised-sizes.md)."""
+
+ELSEWHERE = 2.0
+"""Time of ONNX Runtime by that of kernels for the very size: it serves calls that no set does. Measured there too."""
+
+MOST_POSITIONS = 4096
+"""Positions of a set of calls that are not cut: larger ones take minutes to build and verify. Heuristic."""
 
 ENOUGH_POSITIONS = 512
 """Positions of a set, as many rows as that takes, from which on more rows would save less than 6 %."""
@@ -100,7 +110,7 @@ def sets_of(
 
     Args:
         traffic: at least one call.
-        whole: whether no call can be served in several.
+        whole: whether no call can be served in several. Those that fit into no set run on ONNX Runtime.
     """
     names = sorted(traffic[0][0])
     calls: dict[Call, int] = {}
@@ -109,19 +119,24 @@ def sets_of(
         calls[call] = calls.get(call, 0) + count
     work, counts = _Work.of([*calls], whole), np.array([*calls.values()], np.float64)
     costs = {shapes: work.of_calls(shapes) for shapes in sorted({*map(work.shapes_for, calls)})}
+    elsewhere = work.elsewhere()
+
+    def total(least: NDArray[np.float64]) -> float:
+        return float(counts @ np.where(np.isfinite(least), least, elsewhere))
+
     largest = work.shapes_for(_largest(calls))
-    chosen, least = [largest], work.of_calls(largest)
+    chosen = [] if np.isfinite(elsewhere).all() else [largest]
+    least = np.minimum.reduce([np.full(len(calls), math.inf), *map(work.of_calls, chosen)])
     while costs and len(chosen) < most:
-        totals = {shapes: counts @ np.minimum(least, own) for shapes, own in costs.items()}
+        totals = {shapes: total(np.minimum(least, own)) for shapes, own in costs.items()}
         best = min(totals, key=totals.__getitem__)
-        total = counts @ least
-        if total - totals[best] < WORTH * total:
+        if chosen and total(least) - totals[best] < WORTH * total(least):
             break
         chosen.append(best)
         least = np.minimum(least, costs[best])
     ordered = sorted(chosen)
     servers = np.argmin([work.of_calls(shapes) for shapes in ordered], axis=0)
-    served = np.bincount(servers, counts * least, len(ordered))
+    served = np.bincount(servers, counts * np.where(np.isfinite(least), least, 0), len(ordered))
     share = {shapes: float(own) for shapes, own in zip(ordered, served / served.sum(), strict=True)}
     return [
         (dict(zip(names, shapes, strict=True)), share[shapes])
@@ -142,6 +157,7 @@ class _Work:
         longest: of sequences, where a length is all that these are; else 0.
         row_elements: elements of a row and position of all inputs.
         whole: whether no call can be served in several.
+        own: (n,) elements of a row of each call.
     """
 
     sizes: NDArray[np.int64]
@@ -151,6 +167,7 @@ class _Work:
     longest: int = 0
     row_elements: int = 1
     whole: bool = False
+    own: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, calls: Sequence[Call], whole: bool) -> _Work:
@@ -169,8 +186,10 @@ class _Work:
         longest = max(max(own) for own in lengths) if is_sequence else 0
         if whole and not longest:
             return cls(np.array([*map(_sizes, calls)]), batches, 0)
-        sizes = np.array([_sizes(_of_batch(call, 1)) for call in calls])
-        return cls(sizes, batches, int(max(batches)), varying, longest, _elements(_resized(one, varying, 1)), whole)
+        single = [_of_batch(call, 1) for call in calls]
+        sizes, own = np.array([*map(_sizes, single)]), np.array([*map(_elements, single)], np.float64)
+        elements = _elements(_resized(one, varying, 1))
+        return cls(sizes, batches, int(max(batches)), varying, longest, elements, whole, own)
 
     def shapes_for(self, call: Call) -> Call:
         """The set of shapes for calls as long as ``call``."""
@@ -182,19 +201,34 @@ class _Work:
         length = -(-call[number][axis] // STEP) * STEP
         call = _resized(call, self.varying, min(length, self.longest))
         positions = _elements(_of_batch(call, 1)) / self.row_elements
+        if self.whole:
+            rows = 1 << math.ceil(math.log2(_batch(call)))
+            return _of_batch(call, max(1, min(rows, self.batch, int(MOST_POSITIONS / positions))))
         rows = 1 << math.ceil(math.log2(max(1.0, ENOUGH_POSITIONS / positions)))
         # Rows that no call of these lengths has may cost time: not every kernel leaves them out.
         served = int(self.batches[self._fitting(_of_batch(call, 1))].max())
-        return _of_batch(call, served if self.whole else min(served, rows))
+        return _of_batch(call, min(served, rows))
 
     def of_calls(self, shapes: Call) -> NDArray[np.float64]:
         """(n,) elements that the calls take with a set of shapes; infinite where it cannot serve one."""
         if not self.batch:
             return np.where(self._fitting(shapes), float(_elements(shapes)), math.inf)
         row = _of_batch(shapes, 1)
+        if self.whole:
+            share = _elements(row) / self.row_elements / WHOLE_POSITIONS
+            rows = self.batches + share * _batch(shapes)
+            elements = float(CALL_POSITIONS * self.row_elements) + rows * float(_elements(row))
+            return np.where(self._fitting(row) & (self.batches <= _batch(shapes)), elements, math.inf)
         pieces = -(-self.batches // _batch(shapes))
         elements = pieces * float(CALL_POSITIONS * self.row_elements) + self.batches * float(_elements(row))
-        return np.where(self._fitting(row) & ((pieces == 1) | (not self.whole)), elements, math.inf)
+        return np.where(self._fitting(row), elements, math.inf)
+
+    def elsewhere(self) -> NDArray[np.float64]:
+        """(n,) elements that stand for the time of the calls in ONNX Runtime; infinite if sets have to serve all."""
+        if not (self.whole and self.batch):
+            return np.full(len(self.batches), math.inf)
+        share = self.own / self.row_elements / WHOLE_POSITIONS
+        return ELSEWHERE * (CALL_POSITIONS * self.row_elements + self.batches * self.own * (1 + share))
 
     def _fitting(self, shapes: Call) -> NDArray[np.bool_]:
         """(n,) whether ``shapes`` are as large as a call along every axis."""

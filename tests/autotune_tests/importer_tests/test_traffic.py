@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.importer.traffic import WORTH, read_traffic, sets_of
+from autotune.importer.traffic import MOST_POSITIONS, WORTH, read_traffic, sets_of
 from schedules.vocabulary.errors import UsageError
 
 CALLS = st.lists(
@@ -57,11 +57,19 @@ def test_short_sequences_have_sets_of_several_rows():
 
 
 @given(CALLS, st.integers(1, 12))
-def test_a_call_that_cannot_be_cut_fits_into_a_set_with_its_batch(calls, most):
+def test_calls_that_cannot_be_cut_have_sets_that_serve_some(calls, most):
     sets = sets_of(traffic_of(calls), most, whole=True)
+    assert 1 <= len(sets) <= most
     assert math.isclose(sum(share for _, share in sets), 1.0)
-    for call, _ in traffic_of(calls):
-        assert any(fits(call, shapes) and call["ids"][0] <= shapes["ids"][0] for shapes, _ in sets)
+    for shapes, _ in sets:
+        assert any(fits(call, shapes) and call["ids"][0] <= shapes["ids"][0] for call, _ in traffic_of(calls))
+
+
+def test_calls_that_cannot_be_cut_have_sets_of_one_row_and_of_many():
+    calls = [((batch, length), 10) for batch in (1, 32) for length in (16, 120, 512)]
+    chosen = [shapes["ids"] for shapes, _ in sets_of(traffic_of(calls), whole=True)]
+    assert {(1, 128), (1, 512), (32, 16), (32, 128)} <= {(b, -(-n // 16) * 16) for b, n in chosen}
+    assert max(batch * length for batch, length in chosen) <= MOST_POSITIONS  # ONNX Runtime runs 32 x 512
 
 
 @pytest.mark.parametrize(

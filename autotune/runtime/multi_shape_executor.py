@@ -98,8 +98,8 @@ class MultiShapeExecutor(LazyExecutor):
             return self._executor(part).run(arrays)
         sizes, way = self._led(shapes)
         if way is None:
-            given = [array for spec, array in zip(self.inputs, arrays, strict=True) if not is_live(spec.name)]
-            return self._elsewhere(shapes).run(given)
+            own = [array for spec, array in zip(self.inputs, arrays, strict=True) if not is_live(spec.name)]
+            return self._elsewhere(shapes).run(own)
         return self._in_pieces(arrays, sizes, way) if way.part is None else self._padded(way.part, arrays, sizes)
 
     def check(self, arrays: Arrays) -> None:

@@ -241,9 +241,9 @@ class InferenceSession(OnnxRuntimeLike):
             from the opening of the session or its last ``reload`` on.
         """
         check, inputs = self._serving.check, self._serving.first.inputs
-        given = [number for number, spec in enumerate(inputs) if noise_of(spec.name) is None]
+        numbers = [number for number, spec in enumerate(inputs) if noise_of(spec.name) is None]
         return [
-            {"shapes": {inputs[number].name: list(shapes[number]) for number in given}, "count": count}
+            {"shapes": {inputs[number].name: list(shapes[number]) for number in numbers}, "count": count}
             for shapes, count in sorted(check.seen.copy().items(), key=lambda item: -item[1])
         ]
 

@@ -196,8 +196,8 @@ def inputs_of(artifact: Artifact | Composite) -> tuple[TensorSpec, ...]:
         specs = artifact.interface.inputs
         return tuple(TensorSpec(spec.name, tuple(map(int, spec.shape)), spec.dtype) for spec in specs)
     part = min(artifact.tuned, key=lambda tuned: sum(map(math.prod, tuned.shapes.values())))
-    given = [spec for spec in part.inputs if not is_live(spec.name)]
-    return tuple(TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in given)
+    open_specs = [spec for spec in part.inputs if not is_live(spec.name)]
+    return tuple(TensorSpec(spec.name, part.shapes[spec.name], spec.dtype) for spec in open_specs)
 
 
 def thread_counts(artifact: Artifact | Composite) -> list[int]:

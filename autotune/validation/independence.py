@@ -111,7 +111,7 @@ def _same(ours: Sequence[Array], theirs: Sequence[Array]) -> bool:
 
 
 class _Answers:
-    """What the engines answer to one feed, each asked once and only if it is needed."""
+    """Answers of the engines to one feed; each is asked once, and only if it is needed."""
 
     def __init__(self, engines: Sequence[Reference], feed: Feed) -> None:
         self._engines, self._feed = engines, feed

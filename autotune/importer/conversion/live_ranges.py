@@ -25,12 +25,12 @@ from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import replace_all
 
 Axes = tuple[tuple[str, ...], ...]
-"""Of each axis of a tensor the open sizes whose product it is; none for a size that never changes."""
+"""Open sizes whose product each axis of a tensor is; none for a size that never changes."""
 
 OpenShapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 """Names and shapes of inputs, in which an open size is a symbol."""
 
-PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
+PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 """Sizes at which a model is looked at: a product of some of them shows which."""
 
 
@@ -98,7 +98,7 @@ def _mask(e: Emit, axes: Axes, live: Mapping[str, int]) -> str:
 def followed_axes(load: Callable[[OpenShapes, Mapping[str, int]], ModelProto], shapes: OpenShapes) -> dict[str, Axes]:
     """Return by the name of every value that is quantised which open sizes its axes follow.
 
-    Values of which an axis follows them in another way are left out.
+    Values of which an axis follows them in another way are left out; all, if there are more open sizes than primes.
 
     Args:
         load: loads the model at sizes by symbol.
@@ -108,21 +108,20 @@ def followed_axes(load: Callable[[OpenShapes, Mapping[str, int]], ModelProto], s
         ModelError: if the model cannot be loaded at such sizes.
     """
     symbols = list(dict.fromkeys(size for _, shape in shapes for size in shape if isinstance(size, str)))
-    looks, found = [], []
+    if 2 * len(symbols) > len(PRIMES):
+        return {}
+    looks, shapes_at = [], []
     for first in (0, len(symbols)):
         primes = dict(zip(symbols, PRIMES[first:], strict=False))
         model = load(shapes, primes)
         looks.append(primes)
-        found.append(Scope(flatten(model)).shapes)
-    wanted = [node.input[0] for node in model.graph.node if node.op_type == QUANTISER]
+        shapes_at.append(Scope(flatten(model)).shapes)
     axes = {}
-    for name in wanted:
-        if all(name in known for known in found):
-            own = tuple(
-                _factors(sizes, looks, symbols) for sizes in zip(*(known[name] for known in found), strict=True)
-            )
-            if None not in own:
-                axes[name] = tuple(factors for factors in own if factors is not None)
+    wanted = {node.input[0] for node in model.graph.node if node.op_type == QUANTISER}
+    for name in wanted.intersection(*shapes_at):
+        own = [_factors(sizes, looks, symbols) for sizes in zip(*(known[name] for known in shapes_at), strict=True)]
+        if None not in own:
+            axes[name] = tuple(factors for factors in own if factors is not None)
     return axes
 
 

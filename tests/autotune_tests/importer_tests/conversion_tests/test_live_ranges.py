@@ -99,3 +99,10 @@ def test_a_model_that_is_loaded_for_one_size_has_no_such_inputs(tmp_path):
     path.write_bytes(quantised().SerializeToString())
     model = load_model(path, {"x": (2, 3, WIDTH)})
     assert [value.name for value in model.graph.input] == ["x"]
+
+
+def test_more_open_sizes_than_can_be_told_apart_change_nothing(tmp_path):
+    path, symbols = tmp_path / "m.onnx", [f"size{number}" for number in range(8)]
+    path.write_bytes(quantised(shape=symbols).SerializeToString())
+    masked = load_model(path, {"x": (1,) * 8, **{live_name(symbol): (1,) for symbol in symbols}})
+    assert "QuantizeLinear" not in {node.op_type for node in masked.graph.node}

@@ -53,7 +53,7 @@ def brief_timings() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def volatile_logs() -> Iterator[None]:
     """Tuning logs are written without waiting for the disk: tests of the log itself have a folder of their own."""
     engine = database._sqlite_engine

@@ -170,14 +170,14 @@ def import_here(monkeypatch: pytest.MonkeyPatch) -> None:
         path: Path,
         inputs: guarded_import.Inputs,
         work: Callable[[guarded_import.Sound], object],
-        limits: Limits,
         foreign: bool = False,
         apart: bool = False,
+        limits: Limits | None = None,
     ) -> tuple[onnx.ModelProto, object]:
         result = work(lambda _: None)
         return load_model(path, inputs, foreign, apart), result
 
-    monkeypatch.setattr(guarded_import, "_forked", here)
+    monkeypatch.setattr(guarded_import, "guarded", here)
 
 
 def compare_here(monkeypatch: pytest.MonkeyPatch) -> None:

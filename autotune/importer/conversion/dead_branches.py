@@ -98,7 +98,10 @@ def _is_computed(graph: GraphProto, condition: str) -> bool:
 def _misfit(part: ModelProto, side: str) -> str:
     """Why the branch ``side`` of the one node of ``part`` cannot run; empty where it may."""
     (node,) = part.graph.node
-    replace_nodes(part.graph, _taken(part, node, side))
+    body, nodes = next(attribute.g for attribute in node.attribute if attribute.name == side), _taken(part, node, side)
+    for copy, own in zip(nodes, body.node, strict=False):  # a message names a node as the model does
+        copy.name = own.name
+    replace_nodes(part.graph, nodes)
     del part.graph.value_info[:]
     for value in part.graph.output:
         if value.type.HasField("tensor_type"):

@@ -64,7 +64,7 @@ def test_a_branch_that_does_not_fit_the_inputs_is_told_with_its_operator(tmp_pat
     loaded = load_model(written(model, tmp_path))
     (note,) = notes_of(loaded)
     assert "then_branch is always taken" in note
-    assert "(op_type:LSTM, node name: choice/else_branch/lstm): First input tensor must have rank 3" in note
+    assert "(op_type:LSTM, node name: lstm): First input tensor must have rank 3" in note
     assert {node.op_type for node in simplify(loaded).graph.node} <= {"Neg", "Identity"}
 
 

@@ -350,7 +350,7 @@ class AdaptiveServing:
         except AutotuneError as error:  # it is of another version, or damaged; the tuner builds it again
             logger.debug("%s is not used: %s", cache.artifact, error)
             return
-        if [spec.name for spec in serving.first.inputs] != self._names:
+        if [spec.name for spec in serving.first.inputs if not is_live(spec.name)] != self._names:
             return
         self._tuned = None  # while routes change, requests go to ONNX Runtime
         self._routes.begin_again()

@@ -1,5 +1,7 @@
 """Models with scales of whole tensors, called with other sizes than those of their sets: a call's own numbers count."""
 
+import shutil
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -10,9 +12,13 @@ import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.options import Options
 from autotune.runtime.adaptive.adaptive_serving import _Tuned
+from autotune.runtime.adaptive.model_cache import ModelCache
+from autotune.runtime.serve_options import ServeOptions
+from autotune.runtime.serving import Serving
 from autotune.tuning import tune as tuning
 from autotune.validation.bench import inputs_of
 from tests.autotune_tests.fakes import fake_device
+from tests.autotune_tests.runtime_tests.adaptive_tests.waiting import wait_for
 
 WIDTH, INNER = 24, 16
 SETS = ({"x": (4, 16, WIDTH)}, {"x": (1, 48, WIDTH)})
@@ -109,14 +115,23 @@ def test_recorded_sizes_are_those_of_callers(served):
     assert session.sizes() == [{"shapes": {"x": [3, 9, WIDTH]}, "count": 1}]
 
 
-def test_a_session_that_adapts_runs_such_kernels(served):
+def test_a_session_that_adapts_runs_such_kernels(served, tmp_path, monkeypatch):
     """It knows the model's own inputs only."""
-    path, session = served
-    tuned = _Tuned(session._serving)
-    for shape, wanted in (((4, 11, WIDTH), True), ((5, 16, WIDTH), True), ((4, 11, WIDTH + 1), False)):
-        arrays = [numbers(*shape)["x"]]
-        assert tuned.serves(tuple(array.shape for array in arrays), arrays) == wanted
-    arrays = [numbers(3, 11, WIDTH)["x"]]
-    expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": arrays[0]})
-    got = tuned.serving.run(tuned.completed(arrays), None)
-    np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+    path, _ = served
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache = ModelCache(path, 1)
+    cache.make()
+    shutil.copytree(path.with_suffix(".tuned"), cache.artifact)
+    tuned = _Tuned(Serving(cache.artifact, 1, ServeOptions()))
+    session = autotune.InferenceSession(path, threads=1, adapt=True)
+    try:
+        wait_for(lambda: session.status()["artifact"])
+        for shape, wanted in (((4, 11, WIDTH), True), ((5, 16, WIDTH), True), ((4, 11, WIDTH + 1), False)):
+            arrays = [numbers(*shape)["x"]]
+            assert tuned.serves(tuple(array.shape for array in arrays), arrays) == wanted
+        feed = numbers(3, 11, WIDTH)
+        expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
+        for got in (session.run(None, feed), tuned.serving.run(tuned.completed([feed["x"]]), None)):
+            np.testing.assert_allclose(got[0], expected[0], rtol=1e-4, atol=1e-4)
+    finally:
+        session.close()

@@ -19,7 +19,7 @@ import pytest
 
 import autotune
 from autotune.runtime.adaptive import adaptive_serving, tuner_process
-from autotune.runtime.adaptive.adaptive_serving import AdaptiveServing
+from autotune.runtime.adaptive.adaptive_serving import TICK_S, AdaptiveServing
 from autotune.runtime.serve_options import ServeOptions
 from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
 from tests.autotune_tests.runtime_tests.adaptive_tests.waiting import wait_for
@@ -121,6 +121,8 @@ def tuned(model, home, reference):
             asking = [pool.submit(ask, seed) for seed in range(4)]
             try:
                 wait_for(lambda: session.status()["pid"])
+                wait_for(is_done)
+                time.sleep(2 * TICK_S)  # a last look at the tuner, that has ended, times both engines again
                 wait_for(is_done)
             finally:
                 stop.set()

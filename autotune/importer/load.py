@@ -29,7 +29,7 @@ from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes
 from autotune.importer.onnx_model.mend import drop_undeclared, mend
-from autotune.importer.onnx_model.open_axes import open_places
+from autotune.importer.onnx_model.open_axes import has_live_names, open_places
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import fill_external, fill_sparse, load_tensors, place_of
@@ -77,7 +77,7 @@ def load_model(
     mend(model, name)
     load_tensors(model, path.parent, name, apart, inside)
     shapes = {own: shape for own, shape in (inputs or {}).items() if noise_of(own) is None}
-    live = live_sizes(inputs or {})
+    live = {} if has_live_names(model) else live_sizes(inputs or {})
     opened = _opened(model, shapes, live)
     bind_inputs(model, take_apart(model, shapes, name), path)
     _check_operators(model, name, foreign)

@@ -128,7 +128,7 @@ _OF_INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
     "relax.multiply": np.multiply,
     "relax.less": np.less,
 }
-"""As of places in tensors that count from the end where they are negative."""
+"""Arithmetic on integers, such as places that count from the end of a tensor where they are negative."""
 
 
 def fold_call(call: relax.Call, args: list[Array | None], shape: tuple[int, ...], dtype: str) -> Array | None:

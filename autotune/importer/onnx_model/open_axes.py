@@ -103,7 +103,7 @@ def sets_with_live(model: onnx.ModelProto | None, sets: Sequence[Shapes]) -> tup
         model: its weights are not looked at; None if it cannot be read.
         sets: shapes of its inputs. Nothing is added where one of them leaves an open input out.
     """
-    if model is None or not quantises_whole_tensors(model):
+    if model is None or not quantises_whole_tensors(model) or has_live_names(model):
         return tuple(sets)
     places = open_places(model)
     if any(name not in shapes for shapes in sets for name, _ in places):
@@ -112,6 +112,13 @@ def sets_with_live(model: onnx.ModelProto | None, sets: Sequence[Shapes]) -> tup
         {**shapes, **{live_name(symbol): (shapes[name][axis],) for (name, axis), symbol in places.items()}}
         for shapes in sets
     )
+
+
+def has_live_names(model: onnx.ModelProto) -> bool:
+    """Return whether a value of the main graph has the name of an input that says what counts; then none is added."""
+    graph = model.graph
+    names = [value.name for values in (graph.input, graph.initializer) for value in values]
+    return any(map(is_live, [*names, *(name for node in graph.node for name in node.output)]))
 
 
 def open_places(model: onnx.ModelProto) -> dict[tuple[str, int], str]:

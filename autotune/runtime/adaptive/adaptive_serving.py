@@ -67,8 +67,8 @@ class _Tuned:
         self.serving = serving
         self._serves: dict[Shapes, bool] = {}
         names = [spec.name for spec in serving.first.inputs]
-        self._given = [name for name in names if not is_live(name)]
-        self._is_complete = len(self._given) == len(names)
+        self._own_names = [name for name in names if not is_live(name)]
+        self._is_complete = len(self._own_names) == len(names)
 
     def completed(self, arrays: list[Array]) -> list[Array]:
         """Return ``arrays`` with the inputs that say which positions count, as kernels take them.
@@ -78,7 +78,7 @@ class _Tuned:
         """
         if self._is_complete:
             return arrays
-        return self.serving.check.arrays(dict(zip(self._given, arrays, strict=True)))
+        return self.serving.check.arrays(dict(zip(self._own_names, arrays, strict=True)))
 
     def serves(self, shapes: Shapes, arrays: list[Array]) -> bool:
         known = self._serves.get(shapes)

@@ -162,9 +162,10 @@ def _opened(model: LightModel, optimised: bool, exact: bool, one_thread: bool) -
         options.add_session_config_entry("session.x64quantprecision", "1")
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if not any(node.domain for node in model.proto.graph.node):
+    if not any(node.domain or _is_block_wise(node) for node in walk_nodes(model.proto.graph.node)):
         # A second copy of the weights is worth it for many runs, not for these few. Operators of ONNX Runtime's own may
-        # compute other numbers without it: MatMulNBits multiplies bytes of packed weights, else fp32.
+        # compute other numbers without it. MatMulNBits, also made by its optimiser of block-wise weights, multiplies
+        # bytes of packed weights, else fp32.
         options.add_session_config_entry("session.disable_prepacking", "1")
     if one_thread:
         # Its sums over trees have another order for every number of threads, and labels of equal scores follow.

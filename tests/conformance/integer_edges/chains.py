@@ -30,7 +30,7 @@ CHAINS = {
     "max(x, x + c)": "s = Add(x, c) y = Max(x, s)",
     "wide (x * c) / c": "s = Mul(x, c) t = Cast<to=7>(s) k = Cast<to=7>(c) y = Div(t, k)",
 }
-"""What is computed of inputs x and z and a constant c → its nodes, which make y."""
+"""Name of a computation of inputs x and z and a constant c → its nodes, which make y."""
 
 NO_EXTREMES = ("int16", "uint16")
 """Types of which ONNX Runtime has no maxima and minima."""

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.frame.noise import live_name
 from autotune.importer.load import load_model
+from autotune.importer.onnx_model.open_axes import sets_with_live
 
 WIDTH = 6
 
@@ -106,3 +107,16 @@ def test_more_open_sizes_than_can_be_told_apart_change_nothing(tmp_path):
     path.write_bytes(quantised(shape=symbols).SerializeToString())
     masked = load_model(path, {"x": (1,) * 8, **{live_name(symbol): (1,) for symbol in symbols}})
     assert "QuantizeLinear" not in {node.op_type for node in masked.graph.node}
+
+
+@pytest.mark.parametrize("where", ["input", "node"])
+def test_a_model_that_has_such_a_name_stays_as_it_is(where, tmp_path):
+    name = live_name("batch")
+    model = quantised([helper.make_node("Neg", ["x"], [name])] if where == "node" else ())
+    if where == "input":
+        model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.BOOL, ["batch"]))
+    masked = loaded(model, tmp_path / "m.onnx", 2, 3)
+    assert "QuantizeLinear" not in {node.op_type for node in masked.graph.node}
+    names = [value.name for value in masked.graph.input]
+    assert len(names) == len(set(names))
+    assert sets_with_live(model, ({"x": (2, 3, WIDTH)},)) == ({"x": (2, 3, WIDTH)},)

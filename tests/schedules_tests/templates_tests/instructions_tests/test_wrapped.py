@@ -20,9 +20,9 @@ NAMES = {OPERATOR.format(kind) for kind in ("add", "sub", "mul")}
 
 def calls(func):
     """Names of the calls of ``wrapped`` in a function."""
-    found = []
-    tvm_ffi.structural_walk(func, (tvm.ir.Call, found.append))
-    return sorted(name for call in found if (name := str(getattr(call.op, "name", ""))) in NAMES)
+    calls = []
+    tvm_ffi.structural_walk(func, (tvm.ir.Call, calls.append))
+    return sorted(name for call in calls if (name := str(getattr(call.op, "name", ""))) in NAMES)
 
 
 def scheduled(value, *inputs):

@@ -26,7 +26,17 @@ convolutions of 7 × 7 results make 49, sentences and patches 16 to 200."""
 LAYERS = ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul")
 """Operators of dense layers."""
 
-REUSING = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "LSTM", "GRU", "RNN")
+REUSING = (
+    "Conv",
+    "ConvTranspose",
+    "ConvInteger",
+    "QLinearConv",
+    "FusedConv",
+    "LSTM",
+    "GRU",
+    "RNN",
+    "DynamicQuantizeLSTM",
+)
 """Operators that use each of their weights at many places or steps."""
 
 MOST_AXES = 8

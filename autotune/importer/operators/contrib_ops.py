@@ -253,6 +253,7 @@ def dynamic_quantize_lstm(node: Node, e: Emit) -> list[str] | None:
     ONNX Runtime rounds X, and h in every step, to 8 bits. Where all steps are one kernel, this is done in the same way;
     elsewhere products are summed in fp32, nearer to the LSTM before it was quantised.
     """
+    node.shape(0)  # layers before it may have none yet; widened weights would not become bytes again
     constants = made_of_constants(node.scope.graph, node.scope.given)
     if e.opset >= QUANTISES and in_one_kernel(node) and {node.input(k) for k in SCALES} <= constants:
         operands = [node.input(k) for k in range(1, 12)]

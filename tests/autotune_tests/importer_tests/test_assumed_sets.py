@@ -75,6 +75,18 @@ def test_layers_whose_rows_are_those_of_the_batch_use_weights_once(nodes, shape,
         ),
         (FOLDED, ["n", 16], {"w": (99, 8), "s": np.array([-1, 8]), "v": (8, 8), "u": (8, 4)}),
         ([node("Gather", "w", "x", out="e"), node("MatMul", "e", "v", out="y")], ["n", 8], {"w": (99, 8), "v": (8, 4)}),
+        *(
+            (
+                [
+                    node(kind, "x", "w", "r", out="h"),
+                    node("Gather", "h", "last", out="e"),
+                    node("Gemm", "e", "v", out="y"),
+                ],
+                ["n", 20, 8],
+                {"w": (1, 8, 64), "r": (1, 16, 64), "v": (16, 99), "last": ()},
+            )
+            for kind in ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM")
+        ),
     ],
 )
 def test_positions_of_a_row_share_weights_already(nodes, shape, initialisers):

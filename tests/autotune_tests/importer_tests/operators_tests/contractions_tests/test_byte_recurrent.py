@@ -5,6 +5,7 @@ import math
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import helper, numpy_helper
 
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
@@ -70,6 +71,65 @@ def test_other_quantised_lstms_are_those_of_the_numbers_that_bytes_stand_for(tmp
     model, plain, feed = quantised_recurrent(8, steps=5, inputs=4, **more)
     ours, theirs = run_ours(model, tmp_path, feed), by_onnxruntime(plain, feed)
     np.testing.assert_allclose(distance(ours, theirs), 0, atol=1e-5)
+
+
+def stacked(between, count=3):
+    """Return a model of several DynamicQuantizeLSTMs, with the nodes of ``between`` from one's states to the next's X.
+
+    ONNX's inference knows no shape behind the first, so the others' are known only once it is rewritten.
+    """
+    layers = [quantised_recurrent(40, batch=2, steps=6, inputs=10 if not place else 40) for place in range(count)]
+    (model, _, feed), *_ = layers
+    names = ("w", "r", "b", "ws", "wz", "rs", "rz")
+    data, nodes, tensors = "x", [], list(CONSTANTS)
+    for place, (layer, _, _) in enumerate(layers):
+        (cell,) = layer.graph.node
+        renamed = [f"{name}{place}" if name in names else name for name in cell.input]
+        last = place == count - 1
+        states = model.graph.output[0].name if last else f"states{place}"
+        nodes.append(helper.make_node(cell.op_type, [data, *renamed[1:]], [states], f"cell{place}", domain=cell.domain))
+        nodes[-1].attribute.extend(cell.attribute)
+        for tensor in layer.graph.initializer:
+            tensor.name = f"{tensor.name}{place}"
+            tensors.append(tensor)
+        if not last:
+            data = f"x{place}"
+            nodes += between(states, data)
+    graph = helper.make_graph(nodes, "stacked", model.graph.input, model.graph.output[:1], tensors)
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version), feed
+
+
+CONSTANTS = [
+    numpy_helper.from_array(np.array(array, np.int64), name)
+    for name, array in {"one": [1], "kept": [0, 2], "flat": [-1]}.items()
+]
+
+
+def squeezed(states, to):
+    """As PyTorch's exporter joins layers of one direction."""
+    return [helper.make_node("Squeeze", [states, "one"], [to])]
+
+
+def reshaped(states, to):
+    """As exporters join directions: the axis of directions goes last, into a shape that is computed."""
+    return [
+        helper.make_node("Transpose", [states], [f"{to}/turned"], perm=[0, 2, 1, 3]),
+        helper.make_node("Shape", [states], [f"{to}/sizes"]),
+        helper.make_node("Gather", [f"{to}/sizes", "kept"], [f"{to}/first"]),
+        helper.make_node("Concat", [f"{to}/first", "flat"], [f"{to}/shape"], axis=0),
+        helper.make_node("Reshape", [f"{to}/turned", f"{to}/shape"], [to]),
+    ]
+
+
+@pytest.mark.parametrize("between", [squeezed, reshaped])
+def test_every_layer_of_a_stack_multiplies_bytes(tmp_path, between):
+    model, feed = stacked(between)
+    simple = simplify(load_model(written(model, tmp_path)))
+    assert [node.op_type for node in simple.graph.node].count("DynamicQuantizeLSTM") == 3
+    ours, theirs = run_ours(model, tmp_path, feed), by_onnxruntime(model, feed)
+    assert distance(ours, theirs) < 1e-3
 
 
 def test_a_target_without_products_of_uint8_gets_the_numbers_that_bytes_stand_for(tmp_path, monkeypatch):

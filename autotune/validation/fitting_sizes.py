@@ -30,6 +30,9 @@ from schedules.vocabulary.errors import AutotuneError, ModelError
 SIZES = (256, 512, 576, 1024, 160, 320, 640, 16_000, 480, 400, 224, 384, 192, 96, 48, 32, 16, 8, 4, 2, 1, 48_000)
 """Sizes that are tried: windows of signals at 8 and 16 kHz, then sides of images, then short lengths. Heuristic."""
 
+ROWS = (4, 2, 5, 3, 8, 6, 16)
+"""Batches that are tried last: beams of a search, views, pairs. Heuristic."""
+
 MOST_HINTS = 16
 """Constants of the model that are tried before ``SIZES``."""
 
@@ -123,12 +126,13 @@ def _outputs(session: Any, limit_s: float, feed: Arrays) -> list[Any] | None:
 
 
 def _candidates(model: onnx.ModelProto, values: Sequence[ValueInfoProto], assumed: Shapes) -> Iterator[Shapes]:
-    """The assumed shapes, then those with another size in place of every open one that is no batch."""
+    """The assumed shapes, then those with another size in place of every open one that is no batch, then of batches."""
     yield assumed
-    for size in dict.fromkeys((*_hints(model), *SIZES)):
+    other_sizes = [(size, BATCH) for size in dict.fromkeys((*_hints(model), *SIZES))]
+    for size, rows in [*other_sizes, *((None, rows) for rows in ROWS)]:
         shapes = {
             value.name: tuple(
-                guess if is_known(dim) or guess == BATCH else size
+                guess if is_known(dim) else rows if guess == BATCH else size or guess
                 for dim, guess in zip(value.type.tensor_type.shape.dim, assumed[value.name], strict=True)
             )
             for value in values

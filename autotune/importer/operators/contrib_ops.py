@@ -240,9 +240,16 @@ def numbers(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("CDist", domain=MICROSOFT)
 def distances(node: Node, e: Emit) -> list[str] | None:
-    """Compute the (n, m) distances of n and m rows, or their squares, from differences: squares would cancel."""
+    """Compute the (n, m) distances of n and m rows, or their squares, from differences: squares would cancel.
+
+    ONNX Runtime computes x² + y² − 2 · x · y, which is NaN of a row with infinities. So are these distances.
+    """
     apart = e.op("Sub", e.unsqueeze(node.input(0), 1), e.unsqueeze(node.input(1), 0))
     squares = e.reduce("ReduceSum", e.op("Mul", apart, apart), [2], keepdims=False)
+    for operand, axis in ((0, 1), (1, 0)):
+        if node.array(operand) is None:
+            rest = e.op("Sub", node.input(operand), node.input(operand))  # 0, or NaN
+            squares = e.op("Add", squares, e.unsqueeze(e.reduce("ReduceSum", rest, [1], keepdims=False), axis))
     return [squares if str(node.attr("metric", "sqeuclidean")) == "sqeuclidean" else e.op("Sqrt", squares)]
 
 

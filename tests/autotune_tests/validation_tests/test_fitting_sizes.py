@@ -32,6 +32,15 @@ def test_a_size_that_runs_is_found(size, tmp_path):
     assert f"--input x:1x{size}" in text
 
 
+@pytest.mark.parametrize("beams", [2, 4, 5, 6])
+def test_a_batch_that_is_a_multiple_of_beams_is_found(beams, tmp_path):
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"], "by_search")]
+    model = model_of(nodes, [value("x", ("batch", 6))], ["y"], {"shape": np.array([-1, beams, 6])})
+    shapes, text = fitting_inputs(written(model, tmp_path))
+    assert shapes["x"][0] % beams == 0
+    assert f"--input x:{shapes['x'][0]}x6" in text
+
+
 def test_assumed_sizes_that_run_are_not_at_fault(tmp_path):
     path = written(framed(128), tmp_path)
     assert fitting_inputs(path) is None

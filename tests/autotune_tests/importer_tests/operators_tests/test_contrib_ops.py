@@ -16,6 +16,7 @@ from tests.autotune_tests.importer_tests.onnx_cases import rewritten, written
 from tests.autotune_tests.importer_tests.operators_tests.test_contrib_attention import ALL as ATTENTION
 
 U8, I8, I32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32
+ENDLESS = np.where(np.arange(4)[:, None] == 2, np.inf, floats(4, 3)).astype(np.float32)
 X, SKIP = floats(2, 5, 8), floats(2, 5, 8, seed=1)
 SCALE, SHIFT, BIAS = floats(8), floats(8, seed=1), floats(8, seed=2)
 NORM = (1, 2, 3, 4)
@@ -82,6 +83,13 @@ ELEMENTWISE = [
     Case("ExpandDims", (floats(3, 8), np.array(-1, np.int32)), (1,)),
     Case("CDist", (floats(4, 3), floats(5, 3)), attributes={"metric": "sqeuclidean"}, label="squares"),
     Case("CDist", (floats(4, 3), floats(5, 3)), attributes={"metric": "euclidean"}),
+    *(
+        Case(
+            "CDist", (ENDLESS, np.abs(floats(5, 3))), places, {"metric": metric}, label=f"infinity, {metric}, {places}"
+        )
+        for metric in ("sqeuclidean", "euclidean")
+        for places in ((), (1,))
+    ),
     Case("QuickGelu", (X,), label="default"),
 ]
 NORMS = [

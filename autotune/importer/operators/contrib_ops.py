@@ -246,10 +246,7 @@ def distances(node: Node, e: Emit) -> list[str] | None:
     """
     apart = e.op("Sub", e.unsqueeze(node.input(0), 1), e.unsqueeze(node.input(1), 0))
     squares = e.reduce("ReduceSum", e.op("Mul", apart, apart), [2], keepdims=False)
-    for operand, axis in ((0, 1), (1, 0)):
-        if node.array(operand) is None:
-            rest = e.op("Sub", node.input(operand), node.input(operand))  # 0, or NaN
-            squares = e.op("Add", squares, e.unsqueeze(e.reduce("ReduceSum", rest, [1], keepdims=False), axis))
+    squares = e.op("Where", e.op("IsInf", squares), e.like(np.nan), squares)
     return [squares if str(node.attr("metric", "sqeuclidean")) == "sqeuclidean" else e.op("Sqrt", squares)]
 
 

@@ -67,6 +67,11 @@ def quantised_lstm(directions, x, by_gate=False, label=""):
     return Case("DynamicQuantizeLSTM", inputs, (1, 2, 3, 8, 9, 10, 11), attributes, (1, 1, 1), label=label)
 
 
+INFINITE = [
+    Case("CDist", (ENDLESS, np.abs(floats(5, 3))), places, {"metric": metric}, label=f"infinity, {metric}, {places}")
+    for metric in ("sqeuclidean", "euclidean")
+    for places in ((), (1,))
+]
 ELEMENTWISE = [
     Case("Gelu", (X,)),
     Case("Gelu", (X,), opset=11, label="opset 11"),
@@ -319,3 +324,11 @@ def test_what_is_not_supported_is_named(case, why, tmp_path):
 def test_a_built_model_computes_what_onnxruntime_computes(tmp_path):
     case = Case("FusedGemm", (floats(3, 4), floats(5, 4), floats(5)), (1, 2), {"transB": 1, "activation": "Relu"})
     assert close(*run(case.model(), tmp_path, case.feed()))
+
+
+@pytest.mark.parametrize("case", INFINITE, ids=str)
+def test_built_distances_of_infinite_rows_are_no_numbers(case, tmp_path):
+    (ours,), (theirs,) = run(case.model(), tmp_path, case.feed())
+    assert np.isnan(theirs[2]).all()
+    assert np.isnan(ours[2]).all()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -21,6 +21,13 @@ from schedules.vocabulary.errors import UnsupportedError
 KINDS = frozenset({"Equal", "Identity", "StringConcat", "RegexFullMatch", "StringNormalizer", "StringSplit"})
 """Operators on strings whose steps have the attributes of their nodes."""
 
+LABELLED = {
+    "LinearClassifier": "classlabels_ints",
+    "SVMClassifier": "classlabels_ints",
+    "TreeEnsembleClassifier": "classlabels_int64s",
+}
+"""Classifier → its attribute of labels that are numbers."""
+
 DEFAULTS: Mapping[str, Any] = {"strings": "_Unused", "int64s": -1, "floats": -0.0}
 """LabelEncoder's value for an unknown key, by the field that its values are in."""
 
@@ -33,6 +40,7 @@ def set_strings_apart(model: ModelProto) -> tuple[list[HostStep], list[HostStep]
     Raises:
         UnsupportedError: naming an operator that has no step, or stands behind one that follows the kernels.
     """
+    _number_labels(model)
     graph, scope = model.graph, Scope(model)
     strings = {name for name, kind in scope.types.items() if kind == TensorProto.STRING}
     # Before its shape is inferred, the result of a LabelEncoder has no type.
@@ -64,6 +72,30 @@ def set_strings_apart(model: ModelProto) -> tuple[list[HostStep], list[HostStep]
     constants = _constants(model, strings)
     _cut_free(model, kept, [*before, *after], strings | late, scope)
     return [*constants, *before], after
+
+
+def _number_labels(model: ModelProto) -> None:
+    """Let classifiers whose labels are strings make their numbers, in place; a LabelEncoder names them.
+
+    ONNX Runtime does the same: what depends on the labels of two classes depends on 0 and 1 then.
+    """
+    scope, nodes = Scope(model), []
+    for node in model.graph.node:
+        nodes.append(node)
+        labels = next((a for a in node.attribute if a.name == "classlabels_strings" and a.strings), None)
+        if labels is None or node.domain != "ai.onnx.ml" or node.op_type not in LABELLED or not node.output[0]:
+            continue
+        shape, name, numbers = scope.shapes.get(node.input[0]), node.output[0], list(range(len(labels.strings)))
+        node.output[0] = scope.names.new(f"{name}/number")
+        values = [text.decode() for text in labels.strings]
+        node.attribute.remove(labels)
+        node.attribute.append(helper.make_attribute(LABELLED[node.op_type], numbers))
+        attributes = {"keys_int64s": numbers, "values_strings": values, "domain": node.domain}
+        nodes.append(helper.make_node("LabelEncoder", [node.output[0]], [name], f"{node.name}/label", **attributes))
+        rows = None if shape is None else [(1, 1, *shape)[-2]]
+        model.graph.value_info.append(helper.make_tensor_value_info(node.output[0], TensorProto.INT64, rows))
+    if len(nodes) > len(model.graph.node):
+        replace_nodes(model.graph, nodes)
 
 
 def _step(node: NodeProto) -> HostStep:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from itertools import combinations
 
 import numpy as np
@@ -90,6 +91,10 @@ def svm_regressor(node: Node, e: Emit) -> list[str] | None:
     return [transformed(node, e, scores)]
 
 
+COUPLED = 0.0025
+"""ONNX Runtime's bound for the error of two coupled probabilities."""
+
+
 @rewrites("SVMClassifier", domain=CLASSICAL)
 def svm_classifier(node: Node, e: Emit) -> list[str] | None:
     """A decision per pair of classes, the votes of the pairs, and Platt's probability for two classes."""
@@ -116,11 +121,49 @@ def svm_classifier(node: Node, e: Emit) -> list[str] | None:
     if node.attr("prob_a"):
         a, b = (e.const(np.float32(node.attr(name)[0])) for name in ("prob_a", "prob_b"))
         first = e.op("Sigmoid", e.op("Neg", e.op("Add", e.op("Mul", decisions, a), b)))
-        chances = e.concat([first, e.op("Sub", e.const(np.float32(1)), first)], 1)
+        chances = _coupled(e, first)
         return [best_label(e, chances, labels), transformed(node, e, chances)]
     if len(labels) == 2:
         return [best_label(e, votes, labels), transformed(node, e, e.concat([e.op("Neg", decisions), decisions], 1))]
     return [best_label(e, votes, labels), transformed(node, e, decisions)]
+
+
+def _coupled(e: Emit, first: str) -> str:
+    """The probabilities (rows, 2) of two classes of which the first has the pairwise probability ``first`` (rows, 1).
+
+    ONNX Runtime couples the probabilities of pairs as it does for many classes: by the iteration of Wu, Lin and Weng
+    (JMLR 5, 2004, algorithm 2), which stops at ``COUPLED``. For two classes that takes at most two rounds.
+    """
+
+    def product(one: str, *others: str) -> str:
+        return reduce(lambda a, b: e.op("Mul", a, b), others, one)
+
+    def ended(values: list[str], total: str, step: str, row: list[str]) -> tuple[list[str], str]:
+        """``values`` and ``total`` after ``step``, whose row of Q is ``row``, brought to a sum of 1."""
+        scale = e.op("Add", one, step)
+        moved = [e.op("Add", value, product(step, factor)) for value, factor in zip(values, row, strict=True)]
+        return [e.op("Div", value, scale) for value in moved], e.op("Div", e.op("Div", total, scale), scale)
+
+    one, half, two = (e.const(np.float32(number)) for number in (1, 0.5, 2))
+    r = e.op("Clip", first, e.const(np.float32(1e-7)), e.const(np.float32(1 - 1e-7)))
+    q = e.op("Sub", one, r)
+    across = e.op("Neg", product(q, r))
+    table = [[product(q, q), across], [across, product(r, r)]]
+    p = [half, half]
+    for _ in range(2):
+        gains = [e.op("Add", product(row[0], p[0]), product(row[1], p[1])) for row in table]
+        total = e.op("Add", product(p[0], gains[0]), product(p[1], gains[1]))
+        errors = [e.op("Abs", e.op("Sub", gain, total)) for gain in gains]
+        goes_on = e.op("GreaterOrEqual", e.op("Max", *errors), e.const(np.float32(COUPLED)))
+        new = list(p)
+        for place, row in enumerate(table):
+            step = e.op("Div", e.op("Sub", total, gains[place]), row[place])
+            grown = product(step, e.op("Add", product(step, row[place]), product(two, gains[place])))
+            gains, total = ended(gains, e.op("Add", total, grown), step, row)
+            new[place] = e.op("Add", new[place], step)
+            new = [e.op("Div", value, e.op("Add", one, step)) for value in new]
+        p = [e.op("Where", goes_on, value, before) for value, before in zip(new, p, strict=True)]
+    return e.concat(p, 1)
 
 
 def _pair_weights(node: Node, sizes: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -70,7 +70,13 @@ def machine(classes, **more):
     )
 
 
-MACHINES = [machine(2), machine(3), machine(4), machine(2, prob_a=[-1.5], prob_b=[0.2])]
+CHANCES = [(-1.5, 0.2), (-0.3, 0.1), (-0.7, -0.6), (-4.0, 1.0), (-60.0, 0.0)]
+"""Slope and offset of Platt's sigmoid: chances near one half, far from it, and at its ends."""
+
+MACHINES = [
+    *(machine(classes) for classes in (2, 3, 4)),
+    *(machine(2, prob_a=[slope], prob_b=[offset]) for slope, offset in CHANCES),
+]
 
 
 @pytest.mark.parametrize("case", [*LINEAR, *REGRESSORS, *MACHINES], ids=str)

@@ -22,17 +22,30 @@ from tests.fuzz.wraps import in_loop
 from tests.fuzz.wrong_rewrites import FAULTS
 from tests.models.builder import Builder
 
-FEW = {"random": 12, "kernels": 6, "mutated": 12, "rare": 8, "attention": 6, "half": 4}
+FEW = {"random": 8, "kernels": 6, "mutated": 8, "rare": 8, "attention": 6, "half": 4}
 """Graphs of every test run."""
+
+MORE = 24
+"""Graphs of the slow tests."""
+
+
+def check(family, seeds):
+    outcomes = list(fuzz(seeds, family=family))
+    assert [f"{one.seed} {one.outcome} {one.message}" for one in outcomes if one.outcome not in FINE] == []
+    assert sum(one.outcome == "same" for one in outcomes) >= len(seeds) * 2 // 3
+    assert sum(one.tuned for one in outcomes) >= len(seeds) // 2
+    assert family != "kernels" or sum(one.assembled for one in outcomes) > sum(one.compiled for one in outcomes)
 
 
 @pytest.mark.parametrize("family", FEW)
 def test_graphs_agree_with_onnxruntime(family):
-    found = list(fuzz(range(FEW[family]), family=family))
-    assert [f"{each.seed} {each.outcome} {each.message}" for each in found if each.outcome not in FINE] == []
-    assert sum(each.outcome == "same" for each in found) >= FEW[family] * 2 // 3
-    assert sum(each.tuned for each in found) >= FEW[family] // 2
-    assert family != "kernels" or sum(each.assembled for each in found) > sum(each.compiled for each in found)
+    check(family, range(FEW[family]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["random", "mutated"])
+def test_more_graphs_agree_with_onnxruntime(family):
+    check(family, range(FEW[family], MORE))
 
 
 def test_a_seed_is_a_valid_model_and_always_the_same():

@@ -36,7 +36,9 @@ PRODUCTS = 4
 
 @pytest.fixture
 def options(tmp_path):
-    return Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", threads=1, budget_s=60, trials=12, precision="auto")
+    return Options(
+        out=tmp_path / "a.tuned", log=tmp_path / "t.db", threads=1, budget_s=60, trials=PRODUCTS, precision="auto"
+    )
 
 
 @pytest.fixture

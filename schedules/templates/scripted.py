@@ -10,7 +10,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.script import tirx as T
+from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 from tvm.script.parser._core import Parser, doc, parse, scan_macro, utils
 from tvm.tirx.script.parser.entry import TIRInline
 

@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from autotune.host.fork_server import Handler
+from autotune.host.worker_pool import ForkServerProcess
 from tests.fuzz.__main__ import FINE
 from tests.fuzz.changes import collided, two_clips
 from tests.fuzz.draft import Draft, finished
@@ -29,8 +30,15 @@ MORE = 24
 """Graphs of the slow tests."""
 
 
-def check(family, seeds):
-    outcomes = list(fuzz(seeds, family=family))
+@pytest.fixture(scope="module")
+def server():
+    """Where workers come from: TVM takes more than a second to load."""
+    with ForkServerProcess() as process:
+        yield process
+
+
+def check(server, family, seeds):
+    outcomes = list(fuzz(server, seeds, family=family))
     assert [f"{one.seed} {one.outcome} {one.message}" for one in outcomes if one.outcome not in FINE] == []
     assert sum(one.outcome == "same" for one in outcomes) >= len(seeds) * 2 // 3
     assert sum(one.tuned for one in outcomes) >= len(seeds) // 2
@@ -38,14 +46,14 @@ def check(family, seeds):
 
 
 @pytest.mark.parametrize("family", FEW)
-def test_graphs_agree_with_onnxruntime(family):
-    check(family, range(FEW[family]))
+def test_graphs_agree_with_onnxruntime(server, family):
+    check(server, family, range(FEW[family]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["random", "mutated"])
-def test_more_graphs_agree_with_onnxruntime(family):
-    check(family, range(FEW[family], MORE))
+def test_more_graphs_agree_with_onnxruntime(server, family):
+    check(server, family, range(FEW[family], MORE))
 
 
 def test_a_seed_is_a_valid_model_and_always_the_same():
@@ -171,8 +179,8 @@ class Misbehaving(Handler):
         time.sleep(60)
 
 
-def test_a_worker_that_hangs_or_dies_is_an_outcome():
-    found = list(fuzz([3, 4], limit_s=0.5, handler=f"{__name__}:Misbehaving"))
+def test_a_worker_that_hangs_or_dies_is_an_outcome(server):
+    found = list(fuzz(server, [3, 4], limit_s=0.5, handler=f"{__name__}:Misbehaving"))
     assert [each.seed for each in found] == [3, 4]
     assert [(each.outcome, each.stage) for each in found] == [("crash", "build tuned"), ("hang", "run untuned")]
     assert "exit status" in found[0].message

@@ -34,7 +34,7 @@ def commands(text, program):
 
 def quick(arguments):
     """The same command with a budget for a tiny model."""
-    return [{"60s": "4s"}.get(argument, argument) for argument in arguments]
+    return [{"60s": "2s"}.get(argument, argument) for argument in arguments]
 
 
 def test_the_first_commands_are_make_tune_and_make_test():

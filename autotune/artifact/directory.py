@@ -278,19 +278,15 @@ def read_tasks(path: Path) -> tuple[tuple[Task, ...], dict[str, str]]:
         return decode(tuple[Task, ...], data["tasks"]), dict(data["programs"])
 
 
-def read_artifact(path: Path, weights: Weights | None = None) -> Artifact:
+def read_artifact(path: Path) -> Artifact:
     """Open and check an artifact of kernels.
-
-    Args:
-        weights: those of a part (``composite.py``), which has no file of its own for them; None reads them.
 
     Raises:
         ArtifactError: if a file is missing or changed.
     """
     data = read_manifest(path, (KERNELS,))
     with damage_reported(path / MANIFEST):
-        if weights is None and not (path / WEIGHTS).exists():
-            weights = _shared_weights(path)
+        weights = None if (path / WEIGHTS).exists() else _shared_weights(path)
         check_files(path, data, (WEIGHTS,))
         source = Source(path, data, (path / "steps.json").read_text())
         if weights is None:

@@ -49,11 +49,7 @@ KEPT_REFERENCES = 2
 
 
 class References:
-    """The reference engine for a model at any of its sizes.
-
-    Args:
-        model: an ONNX file.
-    """
+    """The reference engine for a model at any of its sizes."""
 
     def __init__(self, model: Path) -> None:
         self._model = model

@@ -236,11 +236,7 @@ class Loaded:
 
 
 class Bench(ABC, Generic[TaskData]):
-    """Checks libraries and times the right ones. A subclass says where kernels run.
-
-    Args:
-        settings: the measurer's.
-    """
+    """Checks libraries and times the right ones. A subclass says where kernels run."""
 
     fatal: tuple[type[Exception], ...] = ()
     """Errors after which nothing more can run in this process; they are not the candidate's and leave the bench."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import cached_property, wraps
 from typing import Any
 
+import tvm
 from tvm import tirx
+from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 from tvm.script.parser._core import Parser, doc, parse, scan_macro, utils
 from tvm.tirx.script.parser.entry import TIRInline
 
@@ -25,6 +28,16 @@ def prim_func(s_tir: bool) -> Callable[[Callable[..., Any]], tirx.PrimFunc]:
 
     parsed.dispatch_token = "tirx"  # type: ignore[attr-defined]  # noqa: S105 - names a dialect
     return parsed
+
+
+def register_intrinsic(name: str, described: str, done: str) -> str:
+    """Register what ``tensorize`` calls ``name``: the sources of what it replaces and of what it writes instead.
+
+    Both are functions with the decorator ``scripted.prim_func``. Returns ``name``.
+    """
+    replaced, written = (parse(source, {"T": T, "scripted": sys.modules[__name__]}) for source in (described, done))
+    tvm.s_tir.TensorIntrin.register(name, replaced, written, override=True)
+    return name
 
 
 class Inline(TIRInline):  # type: ignore[misc]  # TVM ships no types

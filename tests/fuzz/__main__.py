@@ -16,6 +16,7 @@ from pathlib import Path
 import onnx
 
 from autotune.host.machine import host_target
+from autotune.host.worker_pool import ForkServerProcess
 from tests.fuzz.engine import Found, examine
 from tests.fuzz.workers import FAMILIES, fuzz
 
@@ -35,10 +36,11 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return max(_one(arguments.seed, family) for family in arguments.family)
-    return max(_many(arguments, family) for family in arguments.family)
+    with ForkServerProcess() as server:
+        return max(_many(server, arguments, family) for family in arguments.family)
 
 
-def _many(arguments: argparse.Namespace, family: str) -> int:
+def _many(server: ForkServerProcess, arguments: argparse.Namespace, family: str) -> int:
     began = time.monotonic()
     seeds: list[int] = [*range(arguments.start, arguments.start + arguments.count)]
     if arguments.log is not None and arguments.log.exists():
@@ -47,7 +49,7 @@ def _many(arguments: argparse.Namespace, family: str) -> int:
         seeds = [seed for seed in seeds if seed not in done]
     outcomes: Counter[str] = Counter()
     kernels: Counter[str] = Counter()
-    for found in islice(fuzz(seeds, family=family), len(seeds)):
+    for found in islice(fuzz(server, seeds, family=family), len(seeds)):
         outcomes[found.outcome] += 1
         kernels.update(assembled=found.assembled, compiled=found.compiled)
         if arguments.log is not None:

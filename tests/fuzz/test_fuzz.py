@@ -8,6 +8,7 @@ import onnx
 import pytest
 
 from autotune.host.fork_server import Handler
+from autotune.host.worker_pool import ForkServerProcess
 from tests.fuzz.__main__ import FINE
 from tests.fuzz.changes import collided, two_clips
 from tests.fuzz.draft import Draft, finished
@@ -26,13 +27,20 @@ FEW = {"random": 12, "kernels": 6, "mutated": 12, "rare": 8, "attention": 6, "ha
 """Graphs of every test run."""
 
 
+@pytest.fixture(scope="module")
+def server():
+    """Where workers come from: TVM takes more than a second to load."""
+    with ForkServerProcess() as process:
+        yield process
+
+
 @pytest.mark.parametrize("family", FEW)
-def test_graphs_agree_with_onnxruntime(family):
-    found = list(fuzz(range(FEW[family]), family=family))
-    assert [f"{each.seed} {each.outcome} {each.message}" for each in found if each.outcome not in FINE] == []
-    assert sum(each.outcome == "same" for each in found) >= FEW[family] * 2 // 3
-    assert sum(each.tuned for each in found) >= FEW[family] // 2
-    assert family != "kernels" or sum(each.assembled for each in found) > sum(each.compiled for each in found)
+def test_graphs_agree_with_onnxruntime(server, family):
+    outcomes = list(fuzz(server, range(FEW[family]), family=family))
+    assert [f"{one.seed} {one.outcome} {one.message}" for one in outcomes if one.outcome not in FINE] == []
+    assert sum(one.outcome == "same" for one in outcomes) >= FEW[family] * 2 // 3
+    assert sum(one.tuned for one in outcomes) >= FEW[family] // 2
+    assert family != "kernels" or sum(one.assembled for one in outcomes) > sum(one.compiled for one in outcomes)
 
 
 def test_a_seed_is_a_valid_model_and_always_the_same():
@@ -158,8 +166,8 @@ class Misbehaving(Handler):
         time.sleep(60)
 
 
-def test_a_worker_that_hangs_or_dies_is_an_outcome():
-    found = list(fuzz([3, 4], limit_s=0.5, handler=f"{__name__}:Misbehaving"))
+def test_a_worker_that_hangs_or_dies_is_an_outcome(server):
+    found = list(fuzz(server, [3, 4], limit_s=0.5, handler=f"{__name__}:Misbehaving"))
     assert [each.seed for each in found] == [3, 4]
     assert [(each.outcome, each.stage) for each in found] == [("crash", "build tuned"), ("hang", "run untuned")]
     assert "exit status" in found[0].message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,13 +72,16 @@ class FuzzHandler(Handler):
 
 
 def fuzz(
-    seeds: Iterable[int], limit_s: float = LIMIT_S, handler: str = HANDLER, family: str = "random"
+    server: ForkServerProcess,
+    seeds: Iterable[int],
+    limit_s: float = LIMIT_S,
+    handler: str = HANDLER,
+    family: str = "random",
 ) -> Iterator[Found]:
-    """What became of every seed of a family, in order."""
+    """What became of every seed of a family, in order, in workers of ``server``."""
     with tempfile.TemporaryDirectory(prefix="tune-fuzz-") as folder:
         stage = Path(folder) / "stage"
-        with ForkServerProcess() as server:
-            pool = WorkerPool(server, Start(handler, stage), 1, tries=1)
+        with closing(WorkerPool(server, Start(handler, stage), 1, tries=1)) as pool:
             for seed in seeds:
                 stage.write_text("import")
                 (answer,) = pool.run([Examine(seed, family, timeout_s=limit_s, memory_bytes=MEMORY_BYTES)])

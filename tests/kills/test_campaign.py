@@ -30,8 +30,8 @@ def check(folder, kills, seed, server=None):
     assert sum(outcome.records for outcome in outcomes) > 0
 
 
-def test_killed_commands(tmp_path):
-    check(tmp_path, kills=2, seed=0)
+def test_a_killed_command(tmp_path):
+    check(tmp_path, kills=1, seed=0)
 
 
 @pytest.mark.slow

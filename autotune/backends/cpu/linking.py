@@ -46,9 +46,6 @@ VM_PASSES = (
 def compile_kernels(program: Program, plan: Plan, measurer: MeasurementBackend) -> dict[str, Path]:
     """Symbol → object file of every kernel of ``plan``.
 
-    Args:
-        program: as imported.
-
     Raises:
         MeasureError: if a kernel does not compile.
     """

@@ -24,9 +24,6 @@ TOKENS = ("input_ids", "inputs_embeds", "decoder_input_ids", "tokens", "ids")
 def generation_shapes(path: Path, wanted: Generation) -> tuple[Mapping[str, Shape], ...]:
     """A set of shapes for every bucket of prompts, and one for single tokens at every number of sequences.
 
-    Args:
-        path: of the model.
-
     Raises:
         UsageError: if the model keeps no cache, or a size cannot be guessed.
     """

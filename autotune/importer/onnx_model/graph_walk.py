@@ -106,11 +106,6 @@ def attributes_of(node: NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def inputs_of(node: NodeProto) -> Iterator[str]:
-    """Names of the inputs that are not left out."""
-    return (str(name) for name in node.input if name)
-
-
 def reads(graph: GraphProto) -> Counter[str]:
     """Count the readers of every value of a graph: nodes, their bodies, and outputs of a body or the graph."""
     nodes = list(walk_nodes(graph.node))

@@ -237,11 +237,7 @@ class Emit:
 
 
 class Wide:
-    """One input of a node in fp32 if it has 16 bits, so that a rewrite of several steps rounds once.
-
-    Attributes:
-        x: the input.
-    """
+    """One input of a node in fp32 if it has 16 bits, so that a rewrite of several steps rounds once."""
 
     def __init__(self, e: Emit, index: int) -> None:
         self._e, self._kind, self._dtype = e, e.node.type(index), e.node.dtype(index)

@@ -32,10 +32,6 @@ LOCATION = b"location"
 class ModelCache:
     """The folder of one model, keyed by the hashes of its files, this machine, the threads and this version.
 
-    Args:
-        model: the ONNX file.
-        threads: of a run.
-
     Raises:
         ModelError: if the model cannot be read.
     """

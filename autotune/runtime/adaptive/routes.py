@@ -56,11 +56,7 @@ class Route:
 
 
 class Routes:
-    """The routes of a model. Safe to call from several threads.
-
-    Args:
-        inputs: of the model.
-    """
+    """The routes of a model. Safe to call from several threads."""
 
     def __init__(self, inputs: Sequence[OpenSpec]) -> None:
         axes: dict[object, tuple[int, int]] = {}

@@ -40,9 +40,9 @@ from tvm import s_tir, te, tirx
 from tvm.ir import Call, PrimType
 from tvm.ir.expr import TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.script import from_source
 
 from schedules.target import Target
+from schedules.templates import scripted
 from schedules.templates.amx import amx_ir
 from schedules.templates.instructions import byte_lookup, dot_ir, low_bit_ir, wrapped
 from schedules.templates.instructions.llvm_target import cpu_features, features_of
@@ -277,8 +277,7 @@ APART = re.compile(r"tune_apart_(int32|float32)_(\d+)")
 BITS_AS_FLOAT = 'T.reinterpret("float32", T.shift_left(T.Cast("uint32", {}), T.uint32(16)))'
 
 FRAME = """
-# from tvm.script import tirx as T
-@T.prim_func(s_tir=True)
+@scripted.prim_func(s_tir=True)
 def main(x: T.handle, w: T.handle, sums: T.handle):
     X = T.match_buffer(x, ({numbers}), "{data}", offset_factor=1)
     W = T.match_buffer(w, ({n}, {q}), "{weight}", offset_factor=1)
@@ -323,11 +322,10 @@ def _registered(dot: Dot, lanes: int, data: str) -> str:
     names["read"] = ", ".join(f"0:{size}" for size in sizes)
     names["first"] = ", ".join("0" for _ in sizes)
     described, done = (
-        from_source((FRAME + body).format(**names, symbol=symbol, number=number))
+        (FRAME + body).format(**names, symbol=symbol, number=number)
         for body in (HALVES if form.bits == 4 else DESCRIPTION, CALL)
     )
-    tvm.s_tir.TensorIntrin.register(f"{symbol}_{data}", described, done, override=True)
-    return f"{symbol}_{data}"
+    return scripted.register_intrinsic(f"{symbol}_{data}", described, done)
 
 
 def operands_loaded(func: tirx.PrimFunc) -> tirx.PrimFunc:

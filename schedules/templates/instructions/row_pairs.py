@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from functools import cache
 
-import tvm
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.script import from_source
 
 from schedules.target import Target
+from schedules.templates import scripted
 from schedules.templates.instructions.dots import BITS_AS_FLOAT, DotForm, best_dot
 from schedules.templates.instructions.llvm_target import features_of
 
 FRAME = """
-# from tvm.script import tirx as T
-@T.prim_func(s_tir=True)
+@scripted.prim_func(s_tir=True)
 def main(x: T.handle, w: T.handle, sums: T.handle):
     stride = T.int64()
     X = T.match_buffer(x, (2, {q}), "{data}", offset_factor=1, strides=[{stride}, 1])
@@ -46,8 +44,7 @@ TOGETHER = "T.address_of(X[0, 0])"
 SEPARATE = "T.address_of(X[0, 0]), T.address_of(X[1, 0])"
 
 COPY = """
-# from tvm.script import tirx as T
-@T.prim_func(s_tir=True)
+@scripted.prim_func(s_tir=True)
 def main(sums: T.handle, rows: T.handle):
     S = T.match_buffer(sums, (2, {n}), "{sum}", offset_factor=1)
     R = T.match_buffer(rows, (2, {n}), "{sum}", offset_factor=1)
@@ -72,21 +69,15 @@ def _product(form: DotForm, name: str, lanes: int, data: str, together: bool) ->
     number = BITS_AS_FLOAT.format("X[r, q]") if data != form.data else f'T.Cast("{form.sum}", X[r, q])'
     names = {"data": data, "weight": form.weight, "sum": form.sum, "q": form.depth, "n": lanes, "n2": 2 * lanes}
     names |= {"stride": form.depth if together else "stride", "rows": TOGETHER if together else SEPARATE}
-    described, done = (
-        from_source((FRAME + body).format(**names, symbol=symbol, number=number)) for body in (DESCRIPTION, CALL)
-    )
-    registered = f"{symbol}_{data}_{'together' if together else 'separate'}"
-    tvm.s_tir.TensorIntrin.register(registered, described, done, override=True)
-    return registered
+    described, done = ((FRAME + body).format(**names, symbol=symbol, number=number) for body in (DESCRIPTION, CALL))
+    return scripted.register_intrinsic(f"{symbol}_{data}_{'together' if together else 'separate'}", described, done)
 
 
 @cache
 def _copy(kind: str, lanes: int) -> str:
     symbol = f"tune_apart_{kind}_{lanes}"
     names = {"sum": kind, "n": lanes, "n2": 2 * lanes, "symbol": symbol}
-    described, done = (from_source((COPY + body).format(**names)) for body in (COPIED, COPY_CALL))
-    tvm.s_tir.TensorIntrin.register(symbol, described, done, override=True)
-    return symbol
+    return scripted.register_intrinsic(symbol, *((COPY + body).format(**names) for body in (COPIED, COPY_CALL)))
 
 
 def use_pairs(sch: s_tir.Schedule, pair: LoopRV, form: DotForm, target: Target, together: bool) -> None:

@@ -20,7 +20,7 @@ registers, which many rows share.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.prefetch import prefetch_ahead
 from schedules.templates.common.ranking import ranked
-from schedules.templates.common.register_tile import unroll_tile
+from schedules.templates.common.register_tile import spread, unroll_tile
 from schedules.templates.common.structure import (
     AT_READER,
     MOST_JOB_ROWS,
@@ -233,13 +233,13 @@ class LowBitMatmulTemplate(MarkedTemplate):
         sch.reorder(*order, mm, g, mi, ni, b)
         sch.reverse_compute_at(tail, mm, preserve_unit_loops=True)
         *_, row, column = sch.get_loops(tail)
-        _spread(sch, [row, *sch.split(column, [tn, lanes])])
+        spread(sch, [row, *sch.split(column, [tn, lanes])])
         job = sch.fuse(*order)
         sch.parallel(job)
         part = sch.get_sblock(PART)
         sch.compute_at(part, g, preserve_unit_loops=True)
         lane = self._sum_group(sch, part, config, lanes)
-        _spread(sch, [mi, ni, b])
+        spread(sch, [mi, ni, b])
         init = sch.decompose_reduction(block, g)
         unroll_tile(sch, init, 3)
         self._round(sch, anchor)
@@ -286,13 +286,6 @@ class LowBitMatmulTemplate(MarkedTemplate):
             if name == "levels":
                 _, inner = sch.split(loops[1], [None, int(anchor.geometry["group"])])
                 sch.vectorize(inner)
-
-
-def _spread(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> None:
-    *outer, inner = loops
-    sch.vectorize(inner)
-    for loop in outer:
-        sch.unroll(loop)
 
 
 def _shape(anchor: Anchor) -> tuple[int, DotForm, int]:

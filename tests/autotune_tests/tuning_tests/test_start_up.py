@@ -67,7 +67,7 @@ def run(folder, lanes):
     [
         ("cpu", 1),
         pytest.param("cpu:2x1", 1, marks=pytest.mark.slow),
-        ("cpu,sim:0", 2),
+        pytest.param("cpu,sim:0", 2, marks=pytest.mark.slow),
         ("cpu,sim:0,sim:1", 2),
         pytest.param("cpu:0,cpu:1,sim:0", 1, marks=pytest.mark.slow),
         pytest.param("sim:0,sim:1", 1, marks=pytest.mark.slow),

@@ -109,7 +109,7 @@ def tuned(model, home, reference):
 
         def ask(seed):
             count = 0
-            while not stop.wait(2e-3):
+            while not stop.wait(1e-2):
                 count += 1
                 right.append(agrees(session, reference, feed(BATCHES[count % 2], seed + count)))
 

@@ -36,7 +36,9 @@ PRODUCTS = 4
 
 @pytest.fixture
 def options(tmp_path):
-    return Options(out=tmp_path / "a.tuned", log=tmp_path / "t.db", threads=1, budget_s=60, trials=12, precision="auto")
+    return Options(
+        out=tmp_path / "a.tuned", log=tmp_path / "t.db", threads=1, budget_s=60, trials=PRODUCTS, precision="auto"
+    )
 
 
 @pytest.fixture
@@ -83,6 +85,7 @@ def test_products_that_are_faster_in_bf16_are_where_the_error_allows(options, fa
     assert choice.bound == 0.5
     assert result.verified.passed
     assert result.verified.precision == "bf16:1,2"
+    assert result.latency_ms["tuned"] == -2000.0  # of the race
     keys = {kernel.task.key for kernel in report_kernels(options.out)}
     assert {product.kernel for product in choice.products} <= keys
     assert "2 of 4 products in bf16" in " ".join(run_lines(result))
@@ -178,8 +181,11 @@ def test_a_build_from_the_log_takes_the_least_of_the_kernels_times(options, fast
     sums = {"fp32": 3.0, "bf16": 2.0, "bf16-1": 1.0}
     monkeypatch.setattr(auto_precision, "kernels_s", lambda path: sums[path.name])
     monkeypatch.setattr(auto_precision, "race", lambda runs: pytest.fail("a build measures nothing"))
+    times, feeds = auto_precision.product_times, []
+    monkeypatch.setattr(auto_precision, "product_times", lambda *asked: feeds.append(asked[2]) or times(*asked))
     result = tuned(options, accuracy=0.5, frozen=True, budget_s=None, trials=None)
     assert result.measured_trials == 0
+    assert feeds == [None]
     assert result.precision.precision == "bf16:1"
 
 

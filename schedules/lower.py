@@ -147,13 +147,19 @@ such jobs reach 0.98 of the best of all on 71 layers of a Zen 4, and 0.97 on 52 
 (``research/layers``)."""
 
 
+POSITION_ROWS = 8
+"""Rows of a job where a row of the batch has several, of a sequence: those of positions behind its end are left out.
+Calls of 8 x 33 positions on a set for 8 x 64 take 16.5 ms where jobs of 64 rows take 20.1, and full ones no longer (a
+MiniLM on a Zen 5: docs/lab/2026-11-29-two-sizes.md)."""
+
+
 class Spaces(Mapping[str, Space]):
     """The spaces of all that can be tuned in ``programs``, under their keys; each is made when it is first asked for.
 
     It can be pickled, which spaces cannot: they hold functions.
 
     Args:
-        open_rows: rows of the batch in which calls may have fewer than the programs; 0 if they have as many. Then jobs
+        open_rows: rows of the batch, in which calls may have fewer than the programs; 0 if they have as many. Then jobs
             make few rows, and those of one row of the batch, since those whose rows do not count are left out.
     """
 
@@ -169,7 +175,8 @@ class Spaces(Mapping[str, Space]):
             if self._open_rows and space.job_rows:
                 rows, uneven = divmod(space.extents[0], self._open_rows)
                 apart = space.extents[0] if uneven else rows
-                space = with_small_jobs(space, max(space.extents[0] // ROW_GROUPS, LEAST_JOB_ROWS), apart)
+                few = max(space.extents[0] // ROW_GROUPS, LEAST_JOB_ROWS)
+                space = with_small_jobs(space, few if apart == 1 else POSITION_ROWS, apart)
             self._made[key] = space
         return self._made[key]
 

@@ -22,7 +22,7 @@ from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
 from autotune.builder.open_batch import References
 from autotune.frame.noise import is_live, noise_of
-from autotune.graph.steps import LiveRows
+from autotune.graph.steps import LiveSizes
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
 from autotune.importer.onnx_model.inline_weights import model_without_weights
@@ -33,7 +33,7 @@ from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, part_options
-from autotune.validation.independence import live_rows, with_independence
+from autotune.validation.independence import live_sizes, with_independence
 from autotune.validation.verify import compare_outputs, complaint, random_inputs
 from schedules.vocabulary.errors import AutotuneError, OneSetError, VerificationError
 
@@ -165,14 +165,14 @@ class ShapeSets:
 
     def _live(
         self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface
-    ) -> dict[int, LiveRows]:
+    ) -> dict[int, LiveSizes]:
         """Return by the number of a part what it may leave out for sizes below its own."""
         left_out = {}
         for number, (artifact, own) in enumerate(zip(artifacts, shapes, strict=True)):
             if not interface.padded or artifact.frame is not None or artifact.caches:
                 continue
             try:
-                rows = live_rows(artifact, interface, own, self._options.seed)
+                rows = live_sizes(artifact, interface, own, self._options.seed)
             except AutotuneError as error:  # the part runs whole
                 logger.debug("%s: not known what may be left out: %s", artifact.path, error)
                 continue

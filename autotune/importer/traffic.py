@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.importer.onnx_model.inline_weights import model_without_weights
-from autotune.importer.onnx_model.open_axes import mixes_positions, quantises_whole_tensors
+from autotune.importer.onnx_model.open_axes import constant_extents, mixes_positions, quantises_whole_tensors
 from autotune.importer.onnx_model.shape_sets import MOST_SETS, Shape
 from schedules.vocabulary.bounded import parsed_json
 from schedules.vocabulary.errors import UsageError
@@ -104,11 +104,16 @@ def sets_for(model: Path, sizes: Path) -> list[tuple[Sizes, float]]:
         UsageError: as ``read_traffic``.
     """
     light = model_without_weights(model)
-    return sets_of(read_traffic(sizes), whole=quantises_whole_tensors(light), mixed=mixes_positions(light))
+    whole, mixed = quantises_whole_tensors(light), mixes_positions(light)
+    return sets_of(read_traffic(sizes), whole=whole, mixed=mixed, limits=constant_extents(light))
 
 
 def sets_of(
-    traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS, whole: bool = False, mixed: bool = False
+    traffic: Sequence[tuple[Sizes, int]],
+    most: int = MOST_SETS,
+    whole: bool = False,
+    mixed: bool = False,
+    limits: Collection[int] = (),
 ) -> list[tuple[Sizes, float]]:
     """Return sets that serve ``traffic`` with little padding, and the share of the work that each serves, in sum 1.
 
@@ -122,13 +127,15 @@ def sets_of(
         traffic: at least one call.
         whole: whether no call can be served in several. Those that fit into no set run on ONNX Runtime.
         mixed: whether positions behind the end of a sequence are computed as well.
+        limits: extents of the model's constants. The longest sequence is rounded up where none of them is between, for
+            else it may be all that a table of positions has.
     """
     names = sorted(traffic[0][0])
     calls: dict[Call, int] = {}
     for sizes, count in traffic:
         call = tuple(tuple(sizes[name]) for name in names)
         calls[call] = calls.get(call, 0) + count
-    work, counts = _Work.of([*calls], whole, mixed), np.array([*calls.values()], np.float64)
+    work, counts = _Work.of([*calls], whole, mixed, limits), np.array([*calls.values()], np.float64)
     costs = {shapes: work.of_calls(shapes) for shapes in sorted({*map(work.shapes_for, calls)})}
     elsewhere = work.elsewhere()
 
@@ -166,6 +173,7 @@ class _Work:
         batch: the largest; 0 if calls are not served in several.
         varying: input and axis of the sizes besides the batch in which calls differ.
         lengths: (n,) of each, if calls are of sequences, where a length is all that these sizes are; else empty.
+        most: length of the longest set for these.
         row_elements: elements of a row and position of all inputs.
         whole: whether no call can be served in several.
         mixed: whether positions behind the end of a sequence are computed as well.
@@ -176,12 +184,13 @@ class _Work:
     batch: int
     varying: frozenset[tuple[int, int]] = frozenset()
     lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    most: int = 0
     row_elements: int = 1
     whole: bool = False
     mixed: bool = False
 
     @classmethod
-    def of(cls, calls: Sequence[Call], whole: bool, mixed: bool) -> _Work:
+    def of(cls, calls: Sequence[Call], whole: bool, mixed: bool, limits: Collection[int]) -> _Work:
         """Find out what different ``calls`` have in common."""
         rows = {_of_batch(call, 1) for call in calls}
         batches = np.array([*map(_batch, calls)])
@@ -199,9 +208,11 @@ class _Work:
         single = [_of_batch(call, 1) for call in calls]
         number, axis = min(varying)
         own = np.array([call[number][axis] for call in calls] if is_sequence else [], np.int64)
-        elements = _elements(_resized(one, varying, 1))
+        longest, elements = int(own.max(initial=0)), _elements(_resized(one, varying, 1))
+        rounded = -(-longest // STEP) * STEP
+        most = longest if not limits or any(longest <= extent < rounded for extent in limits) else rounded
         sizes = np.array([*map(_sizes, single)])
-        return cls(sizes, batches, int(max(batches)), varying, own, elements, whole, mixed)
+        return cls(sizes, batches, int(max(batches)), varying, own, most, elements, whole, mixed)
 
     def shapes_for(self, call: Call) -> Call:
         """The set of shapes for calls as long as ``call``."""
@@ -211,7 +222,7 @@ class _Work:
             return _of_batch(call, 1)
         number, axis = min(self.varying)
         length = -(-call[number][axis] // STEP) * STEP
-        call = _resized(call, self.varying, min(length, int(self.lengths.max())))
+        call = _resized(call, self.varying, min(length, self.most))
         positions = _elements(_of_batch(call, 1)) / self.row_elements
         if self.whole:
             rows = 1 << math.ceil(math.log2(_batch(call)))

@@ -212,14 +212,14 @@ class _Experiment:
         return np.array_equal(few, whole)
 
     def _spoilt(self, operand: Operand, view: Bytes) -> Bytes | None:
-        """An operand, no numbers where rows do not count; None of integers, which may be indices."""
+        """An operand, no numbers where rows do not count; None of wide integers, which may be indices."""
         spoilt = paged(view.size)
         spoilt[:] = view
         for written in self._written:
             call, made = self._calls[written.number], self._steps.calls[written.number].operands[-1]
             if not call.outer or not _overlap(operand, written):
                 continue
-            if np.dtype(made.dtype).kind != "f":
+            if np.dtype(made.dtype).kind != "f" and np.dtype(made.dtype).itemsize > 1:
                 return None
             dead = np.zeros((call.outer, self._rows, nbytes(made) // (call.outer * self._rows)), bool)
             dead[:, self._live :] = True

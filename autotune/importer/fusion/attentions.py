@@ -229,8 +229,8 @@ class _Joined(AttentionStep):
         if len(shape) < 2 or shape[-2] == 1:
             return name
         if array is not None:
-            row = array[..., :1, :]
-            return self.const(row) if np.array_equal(np.broadcast_to(row, array.shape), array) else ""
+            same = np.array_equal(np.broadcast_to(array[..., :1, :], array.shape), array)
+            return self.const(array[..., :1, :]) if same else ""
         assert node is not None
         if node.domain or node.op_type not in (*BY_ELEMENT, "Expand"):
             return ""

@@ -102,6 +102,16 @@ def mixes_positions(model: onnx.ModelProto | None) -> bool:
     return any(node.op_type in POSITION_MIXERS for node in ([] if model is None else model.graph.node))
 
 
+def constant_extents(model: onnx.ModelProto | None) -> frozenset[int]:
+    """The extents of all constants: those of tables of positions say how long a sequence may be."""
+    if model is None:
+        return frozenset()
+    tensors = [*model.graph.initializer]
+    for node in model.graph.node:
+        tensors += [attribute.t for attribute in node.attribute if attribute.type == onnx.AttributeProto.TENSOR]
+    return frozenset(int(extent) for tensor in tensors for extent in tensor.dims)
+
+
 def sets_with_live(model: onnx.ModelProto | None, sets: Sequence[Shapes]) -> tuple[Shapes, ...]:
     """Return ``sets``, with an input for each open size that says which positions count (``frame/noise.py``).
 

@@ -46,9 +46,9 @@ STEP = 32
 JOB_POSITIONS = 8
 """Positions that are left out together: kernels leave out jobs of so many rows (``schedules/lower.py``)."""
 
-CLEARED_POSITIONS = 0.08
+CLEARED_POSITIONS, BYTE_CLEARED_POSITIONS = 0.08, 0.25
 """Time of a position that a set has behind a sequence, in positions that count: keys and values are cleared there.
-Measured of a MiniLM on a Zen 5 (docs/lab/2026-11-29-two-sizes.md)."""
+Measured of a MiniLM on a Zen 5 in fp32; products of bytes take a third (docs/lab/2026-11-29-two-sizes.md)."""
 
 LENGTH_RANK = 3
 """Most axes of an input whose second size is a length: (batch, length), (batch, length, features)."""
@@ -61,7 +61,7 @@ at 128 in bytes (docs/lab/2026-11-29-quantised-sizes.md)."""
 ELSEWHERE = 2.0
 """Time of ONNX Runtime by that of kernels for the very size: it serves calls that no set does. Measured there too."""
 
-MOST_POSITIONS = 4096
+MOST_POSITIONS = 8192
 """Positions of a set of calls that are not cut: larger ones take minutes to build and verify. Heuristic."""
 
 ENOUGH_POSITIONS = 512
@@ -260,7 +260,8 @@ class _Work:
         jobs = -(-self.lengths // JOB_POSITIONS) * JOB_POSITIONS
         computed = room if self.mixed else np.minimum(jobs, room)
         attention = room / (BYTE_ATTENTION_POSITIONS if self.whole else ATTENTION_POSITIONS)
-        return np.asarray(self.row_elements * (computed * (1 + attention) + CLEARED_POSITIONS * (room - computed)))
+        cleared = (BYTE_CLEARED_POSITIONS if self.whole else CLEARED_POSITIONS) * (room - computed)
+        return np.asarray(self.row_elements * (computed * (1 + attention) + cleared))
 
     def _fitting(self, shapes: Call) -> NDArray[np.bool_]:
         """(n,) whether ``shapes`` are as large as a call along every axis."""

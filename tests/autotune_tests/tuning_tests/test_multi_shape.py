@@ -21,7 +21,7 @@ from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.tuning import tune as tuning
 from autotune.tuning.multi_shape import ShapeSets
 from autotune.tuning.run_plan import PartJob, part_options
-from autotune.validation.independence import live_rows
+from autotune.validation.independence import live_sizes
 from schedules.vocabulary.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import fake_device, interrupt_the_first_part
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
@@ -125,20 +125,21 @@ def long(built, tmp_path_factory):
 
 
 def test_jobs_of_a_length_and_of_a_batch_are_left_out(long):
-    assert [live.symbol for live in (part.live for part in read_composite(long[1].artifact).parts)] == [
-        "length",
-        "batch",
-    ]
-    for live in (part.live for part in read_composite(long[1].artifact).parts):
-        assert len(live.seconds) == len(live.calls)
-        assert 0 < live.share(1, 1) < live.share(live.rows, 1) == pytest.approx(1.0)
+    one, four = (part.live for part in read_composite(long[1].artifact).parts)
+    assert [[size.symbol for size in live.sizes] for live in (one, four)] == [["length"], ["batch", "length"]]
+    for live in (one, four):
+        assert {len(size.calls) for size in live.sizes} == {len(live.seconds)}
+        whole = {size.symbol: size.rows for size in live.sizes}
+        assert live.share(whole, 1) == pytest.approx(1.0)
+        for symbol in whole:
+            assert 0 < live.share({**whole, symbol: 1}, 1) < 1
 
 
 def test_what_changes_results_is_not_left_out(long, monkeypatch):
     composite = read_composite(long[1].artifact)
     part = composite.parts[1]
     artifact, shapes = replace(composite.open(part), live=None), part.shapes
-    assert live_rows(artifact, composite.interface, shapes, 0) == part.live
+    assert live_sizes(artifact, composite.interface, shapes, 0) == part.live
     real = OneShapeExecutor.live_rows
 
     def wrong(self, *arguments):
@@ -146,14 +147,14 @@ def test_what_changes_results_is_not_left_out(long, monkeypatch):
         return rows and replace(rows, calls=tuple(replace(jobs, rows=2 * jobs.rows) for jobs in rows.calls))
 
     monkeypatch.setattr(OneShapeExecutor, "live_rows", wrong)  # each group is said to make twice the rows that it does
-    assert live_rows(artifact, composite.interface, shapes, 0) is None
+    assert live_sizes(artifact, composite.interface, shapes, 0) is None
 
 
 def test_what_is_left_out_of_a_length_shows_nothing(long):
     model, result = long
     session, rng = autotune.InferenceSession(result.artifact), np.random.default_rng(0)
     sizes = [(1, length) for length in (64, 1, 63, 17, 32, 33)] + [
-        (count, length) for count in (4, 1, 3, 2) for length in (16, 5)
+        (count, length) for count in (4, 1, 3, 2) for length in (16, 5, 9, 8)
     ]
     for count, size in sizes:
         mask = (np.arange(size)[None] < rng.integers(1, size + 1, (count, 1))).astype(np.int64)

@@ -93,7 +93,7 @@ MOST_LIVE = 2
 
 @dataclass(frozen=True)
 class LiveSizes:
-    """What of a program may be left out where open sizes are less than those that it was built for.
+    """Jobs of a program that may be left out where open sizes are less than those that it was built for.
 
     Attributes:
         sizes: ``MOST_LIVE`` at most; the jobs of each lie within the groups of the one before it.

@@ -242,7 +242,7 @@ def _unseen(interface: Interface, sets: Sequence[Shapes]) -> list[dict[str, tupl
 
 def _open_sizes(shapes: Shapes) -> tuple[int, int]:
     """Rows of the batch, and positions of sequences, that all inputs have; 1 where they have not."""
-    given = [shape for name, shape in shapes.items() if not is_live(name)]
-    axes = [{shape[axis] for shape in given if len(shape) > axis} for axis in (0, 1)]
+    inputs = [shape for name, shape in shapes.items() if not is_live(name)]
+    axes = [{shape[axis] for shape in inputs if len(shape) > axis} for axis in (0, 1)]
     batch, length = (next(iter(own)) if len(own) == 1 else 1 for own in axes)
-    return batch, length if all(len(shape) <= LENGTH_RANK for shape in given) else 1
+    return batch, length if all(len(shape) <= LENGTH_RANK for shape in inputs) else 1

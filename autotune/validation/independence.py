@@ -190,7 +190,7 @@ def live_sizes(artifact: Artifact, interface: Interface, shapes: Shapes, seed: i
     None if nothing may be left out, or if leaving it out changes a result.
     """
     executor = OneShapeExecutor(artifact, None)
-    found: list[tuple[float, LiveRows]] = []
+    candidates: list[tuple[float, LiveRows]] = []
     sizes = interface.sizes(shapes) or {}
     cases: dict[str, list[LiveCase]] = {}
     seconds: tuple[float, ...] = ()
@@ -203,8 +203,8 @@ def live_sizes(artifact: Artifact, interface: Interface, shapes: Shapes, seed: i
             zeros = cases[symbol][0].zeros
             seconds = tuple(spent_s for _, spent_s in kernel_times(partial(executor.profile, zeros)))
         saved_s = sum(spent_s for spent_s, jobs in zip(seconds, rows.calls, strict=True) if jobs.groups)
-        found.append((saved_s, rows))
-    most = [rows for _, rows in sorted(found, key=lambda item: -item[0])][:MOST_LIVE]
+        candidates.append((saved_s, rows))
+    most = [rows for _, rows in sorted(candidates, key=lambda item: -item[0])][:MOST_LIVE]
     for chosen in (nested(most), *((rows,) for rows in most)):
         live = LiveSizes(chosen, seconds)
         if chosen and _leaves_results(replace(artifact, live=live), executor, interface, cases):

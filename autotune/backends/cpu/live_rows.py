@@ -217,12 +217,12 @@ class _Experiment:
         spoilt = paged(view.size)
         spoilt[:] = view
         for written in self._written:
-            call, made = self._calls[written.number], self._steps.calls[written.number].operands[-1]
+            call, result = self._calls[written.number], self._steps.calls[written.number].operands[-1]
             if not call.outer or not _overlap(operand, written):
                 continue
-            if np.dtype(made.dtype).kind != "f" and np.dtype(made.dtype).itemsize > 1:
+            if np.dtype(result.dtype).kind != "f" and np.dtype(result.dtype).itemsize > 1:
                 return None
-            dead = np.zeros((call.outer, self._rows, nbytes(made) // (call.outer * self._rows)), bool)
+            dead = np.zeros((call.outer, self._rows, nbytes(result) // (call.outer * self._rows)), bool)
             dead[:, self._live :] = True
             first, last = max(operand.index, written.start), min(operand.index + view.size, written.end)
             part = spoilt[first - operand.index : last - operand.index]

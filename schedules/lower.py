@@ -5,6 +5,7 @@ A *program* is the JSON text of a normalised PrimFunc: it crosses process border
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from tvm_ffi.serialization import from_json_graph_str
 
 from schedules.config import Config
 from schedules.graph_types import check_program
-from schedules.space import Space, with_small_jobs
+from schedules.space import Space, with_jobs, with_small_jobs
 from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
 from schedules.templates.amx.amx_product import ALGORITHM
@@ -147,29 +148,37 @@ such jobs reach 0.98 of the best of all on 71 layers of a Zen 4, and 0.97 on 52 
 (``research/layers``)."""
 
 
+POSITION_ROWS = 8
+"""Rows of a job where a row of the batch has several, of a sequence: those of positions behind its end are left out.
+Calls of 8 x 33 positions on a set for 8 x 64 take 16.5 ms where jobs of 64 rows take 20.1, and full ones no longer (a
+MiniLM on a Zen 5: docs/lab/2026-11-29-two-sizes.md)."""
+
+LEAST_ELEMENTS = 32
+"""Elements of a position from which elementwise kernels have jobs of positions. Heuristic: a job takes some 10 ns."""
+
+
 class Spaces(Mapping[str, Space]):
     """The spaces of all that can be tuned in ``programs``, under their keys; each is made when it is first asked for.
 
     It can be pickled, which spaces cannot: they hold functions.
 
     Args:
-        open_rows: rows of the batch in which calls may have fewer than the programs; 0 if they have as many. Then jobs
-            make few rows, and those of one row of the batch, since those whose rows do not count are left out.
+        open_sizes: rows of the batch, in which calls may have fewer than the programs, and positions of each, 1 where
+            these are all there; none if calls have as many rows. Then jobs make few rows or positions, and those of one
+            row of the batch, since those that do not count are left out.
     """
 
-    def __init__(self, programs: Mapping[str, str], target: Target, open_rows: int = 0) -> None:
+    def __init__(self, programs: Mapping[str, str], target: Target, open_sizes: tuple[int, ...] = ()) -> None:
         self._programs = programs
         self._target = target
-        self._open_rows = open_rows
+        self._open_sizes = open_sizes
         self._made: dict[str, Space] = {}
 
     def __getitem__(self, key: str) -> Space:
         if key not in self._made:
             space = claim(load_program(self._programs[key]), self._target).space
-            if self._open_rows and space.job_rows:
-                rows, uneven = divmod(space.extents[0], self._open_rows)
-                apart = space.extents[0] if uneven else rows
-                space = with_small_jobs(space, max(space.extents[0] // ROW_GROUPS, LEAST_JOB_ROWS), apart)
+            if self._open_sizes:
+                space = _for_open_sizes(space, *self._open_sizes)
             self._made[key] = space
         return self._made[key]
 
@@ -180,7 +189,19 @@ class Spaces(Mapping[str, Space]):
         return len(self._programs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Spaces, (self._programs, self._target, self._open_rows)
+        return Spaces, (self._programs, self._target, self._open_sizes)
+
+
+def _for_open_sizes(space: Space, batch: int, length: int) -> Space:
+    """``space`` with configs of which jobs can be left out, as ``Spaces`` says."""
+    if space.job_rows:
+        rows, uneven = divmod(space.extents[0], batch)
+        few = max(space.extents[0] // ROW_GROUPS, LEAST_JOB_ROWS)
+        return with_small_jobs(space, few if length == 1 else POSITION_ROWS, space.extents[0] if uneven else rows)
+    of_position, uneven = divmod(math.prod(space.extents), batch * length)
+    if space.jobs and length > 1 and not uneven and of_position >= LEAST_ELEMENTS:
+        return with_jobs(space, batch * max(1, length // POSITION_ROWS))
+    return space
 
 
 def operations(func: tirx.PrimFunc) -> int:

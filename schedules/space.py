@@ -74,6 +74,7 @@ class Space:
             Winograd kernel faster than the machine; below 1 where no micro-kernel reaches the peak.
         extents: of the task's loops, spatial ones first, then those of sums: what tells tasks of one template apart.
         job_rows: knob that says how many rows of its first loop a job makes; empty where jobs are cut in another way.
+        jobs: knob that says into how many jobs the elements are cut, as they lie; empty likewise.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Space:
     saving: float = 1.0
     extents: tuple[int, ...] = ()
     job_rows: str = ""
+    jobs: str = ""
 
     @property
     def identity(self) -> str:
@@ -250,22 +252,27 @@ def with_small_jobs(space: Space, most: int, apart: int) -> Space:
     small = tuple(rows for rows in (() if knob is None else knob.choices) if isinstance(rows, int) and rows <= most)
     whole = tuple(rows for rows in small if 0 in (apart % rows, rows % apart))
     for choices in (whole, small):  # where no config makes rows that belong together, few rows are better than many
-        cut = _cut(space, choices)
+        cut = _cut(space, space.job_rows, choices)
         if cut is not space:
             return cut
     return space
 
 
-def _cut(space: Space, small: tuple[int, ...]) -> Space:
-    """Return ``space`` with only the configs whose jobs make one of ``small`` rows; ``space`` itself if it has none."""
-    knob = next((knob for knob in space.knobs if knob.name == space.job_rows), None)
+def with_jobs(space: Space, count: int) -> Space:
+    """Return ``space`` with only configs of ``count`` jobs; ``space`` itself if it has none."""
+    return _cut(space, space.jobs, (count,))
+
+
+def _cut(space: Space, name: str, small: tuple[int, ...]) -> Space:
+    """Return ``space`` with only ``small`` choices of the knob ``name``; ``space`` itself if none of it is left."""
+    knob = next((knob for knob in space.knobs if knob.name == name), None)
     knobs = tuple(replace(other, choices=small) if other is knob and small else other for other in space.knobs)
     cut = replace(space, knobs=knobs)
 
     def shrunk(config: Config) -> Iterator[Config]:
         for rows in sorted(small, reverse=True):
-            values = {**dict(config.items), space.job_rows: rows}
-            smaller = config if config[space.job_rows] in small else Config(config.space, tuple(values.items()))
+            values = {**dict(config.items), name: rows}
+            smaller = config if config[name] in small else Config(config.space, tuple(values.items()))
             if cut.contains(smaller):
                 yield smaller
                 return

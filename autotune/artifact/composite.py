@@ -42,7 +42,7 @@ from autotune.artifact.manifest import (
 from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
-from autotune.graph.steps import LiveRows
+from autotune.graph.steps import LiveSizes
 from autotune.interface import Interface, OpenSpec
 from schedules.vocabulary.errors import ArtifactError, OneSetError
 
@@ -79,7 +79,7 @@ class Part:
     weights: tuple[int, ...]
     threads: int = 0
     source: Source | None = field(default=None, compare=False)
-    live: LiveRows | None = None
+    live: LiveSizes | None = None
     latency_ms: float | None = None
 
     @property
@@ -220,10 +220,18 @@ def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
     source = hold_part(place)
     own = source.manifest
     inputs, outputs = (decode(tuple[OpenSpec, ...], own[field]) for field in ("inputs", "outputs"))
-    live = decode(LiveRows, data["live"]) if data.get("live") else None
+    live = _live_sizes(data["live"]) if data.get("live") else None
     latency_ms = own["provenance"].get("latency_ms", {}).get("tuned")
     timed = float(latency_ms) if latency_ms else None
     return Part(place, KERNELS, inputs, outputs, (), numbers, int(own["target"]["threads"]), source, live, timed)
+
+
+def _live_sizes(data: Mapping[str, Any]) -> LiveSizes:
+    """The value that ``write_composite`` wrote; 0.4.0 and older wrote what one size leaves out."""
+    if "sizes" in data:
+        return decode(LiveSizes, data)
+    one = {name: value for name, value in data.items() if name != "seconds"}
+    return decode(LiveSizes, {"sizes": [one], "seconds": data.get("seconds", ())})
 
 
 def _check_values(composite: Composite) -> None:
@@ -249,7 +257,7 @@ def write_composite(
     parts: Sequence[Path],
     interface: Interface,
     provenance: Mapping[str, Any],
-    live: Mapping[int, LiveRows] = MappingProxyType({}),
+    live: Mapping[int, LiveSizes] = MappingProxyType({}),
     model: Path | None = None,
 ) -> None:
     """Put ``parts`` into one artifact at ``out``; they are left as they are.

@@ -47,7 +47,7 @@ from autotune.artifact.plan import Plan
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import read_weights, write_weights
 from autotune.frame.frame import Frame
-from autotune.graph.steps import LiveRows, Steps
+from autotune.graph.steps import LiveSizes, Steps
 from autotune.interface import Cache, Interface, TensorSpec
 from schedules.target import Target
 from schedules.task import Task
@@ -90,7 +90,7 @@ class Artifact:
     caches: tuple[Cache, ...] = ()
     cpu: tuple[str, ...] = ()
     source: Source | None = None
-    live: LiveRows | None = None
+    live: LiveSizes | None = None
     interface: Interface | None = None
 
     @cached_property

@@ -83,10 +83,13 @@ class Executor(ABC):
             RunError: if a kernel failed or the run was cancelled.
         """
 
-    def run_live(self, arrays: Arrays, live: int) -> list[NDArray[Any]]:
-        """Work like ``run``, where of the artifact's open size (``Artifact.live``) the first ``live`` rows count alone.
+    def run_live(self, arrays: Arrays, live: Sequence[int]) -> list[NDArray[Any]]:
+        """Work like ``run``, where of each open size (``Artifact.live``) the first rows count alone.
 
         What the others would yield may be left out: it may be anything.
+
+        Args:
+            live: how many rows of each.
         """
         return self.run(arrays)
 

@@ -34,11 +34,11 @@ class ImportedModel:
     It keeps the programs with their weights. All numbers of threads share an import: they differ in spaces only.
 
     Args:
-        open_rows: rows of the batch, if calls may have fewer rows than the shapes, as ``Spaces`` takes it.
+        open_sizes: rows of the batch and positions, if calls may have fewer than the shapes, as ``Spaces`` takes them.
     """
 
-    def __init__(self, path: Path, options: Options, open_rows: int = 0) -> None:
-        self.path, self._options, self._open_rows = path, options, open_rows
+    def __init__(self, path: Path, options: Options, open_sizes: tuple[int, ...] = ()) -> None:
+        self.path, self._options, self._open_sizes = path, options, open_sizes
         self._known: dict[Target, tuple[onnx.ModelProto, Program, int]] = {}
 
     def for_target(self, target: Target) -> tuple[onnx.ModelProto, Program]:
@@ -52,8 +52,8 @@ class ImportedModel:
             options = self._options
             precision, generates = Precision.parse(options.precision), options.generate is not None
             model, program = import_model(self.path, options.inputs, target, precision=precision, generates=generates)
-            if self._open_rows:
-                program = for_threads(replace(program, open_rows=self._open_rows), target)
+            if self._open_sizes:
+                program = for_threads(replace(program, open_sizes=self._open_sizes), target)
             self._known[kind] = model, program, target.threads
         model, program, threads = self._known[kind]
         return model, program if threads == target.threads else for_threads(program, target)

@@ -78,7 +78,7 @@ def plan_sizes(program: Program, whole: Target, lanes: tuple[Lane, ...], options
 
 def for_threads(program: Program, target: Target) -> Program:
     """``program`` with the spaces that ``target`` has."""
-    return replace(program, spaces=Spaces(program.programs, target, program.open_rows))
+    return replace(program, spaces=Spaces(program.programs, target, program.open_sizes))
 
 
 def operations(program: Program) -> int:

@@ -6,8 +6,10 @@ a group per subgraph, and waits where data crosses from lane to lane.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from numpy.typing import NDArray
@@ -47,9 +49,10 @@ class CallJobs:
     Attributes:
         count: jobs.
         inner: neighbouring jobs that make the same rows.
-        groups: groups of rows; 0 for a call that always runs whole.
+        groups: groups of rows; 0 for a call of which the size leaves nothing out.
         rows: rows of a group; the last one may have fewer.
         row_bytes: bytes of a row, if what is behind the live ones must be zero because another call reads it; else 0.
+        outer: how many times all rows stand in the result.
     """
 
     count: int = 0
@@ -57,13 +60,16 @@ class CallJobs:
     groups: int = 0
     rows: int = 0
     row_bytes: int = 0
+    outer: int = 1
 
-    def live_rounds(self, live: int, threads: int) -> float:
-        """Return the share of the jobs of the busiest of ``threads`` that is left where ``live`` rows count."""
-        if not self.groups:
-            return 1.0
-        jobs = self.count // self.groups * -(-live // self.rows)
-        return -(-jobs // threads) / -(-self.count // threads)
+    def left(self, live: int) -> Fraction:
+        """Return the share of the jobs that is left where ``live`` rows count."""
+        return Fraction(-(-live // self.rows), self.groups) if self.groups else Fraction(1)
+
+    def within(self, other: CallJobs) -> bool:
+        """Return whether jobs of both can be left out: all groups lie within each group of ``other``."""
+        apart = self.groups and other.groups and self.count == other.count
+        return not (self.groups and other.groups) or bool(apart and other.inner % (self.inner * self.groups) == 0)
 
 
 @dataclass(frozen=True)
@@ -74,24 +80,66 @@ class LiveRows:
         symbol: the open size.
         rows: the size that the program was built for.
         calls: of every call, in order.
-        seconds: measured, of every call when all its jobs run; empty where that is not known.
     """
 
     symbol: str
     rows: int
     calls: tuple[CallJobs, ...]
+
+
+MOST_LIVE = 2
+"""Open sizes along which the core leaves out jobs at once (``core.cc``)."""
+
+
+@dataclass(frozen=True)
+class LiveSizes:
+    """Jobs of a program that may be left out where open sizes are less than those that it was built for.
+
+    Attributes:
+        sizes: ``MOST_LIVE`` at most; the jobs of each lie within the groups of the one before it.
+        seconds: measured, of every call when all its jobs run; empty where that is not known.
+    """
+
+    sizes: tuple[LiveRows, ...]
     seconds: tuple[float, ...] = field(default=(), compare=False)
 
-    def share(self, live: int, threads: int) -> float:
-        """Return the share of a whole run's time that one takes in which the first ``live`` rows count.
+    def share(self, sizes: Mapping[str, int], threads: int) -> float:
+        """Return the share of a whole run's time that a run of ``sizes`` takes.
 
         Threads share the jobs of a call, so its time is that of the one with most jobs.
         """
         whole_s = sum(self.seconds)
-        if not whole_s or len(self.seconds) != len(self.calls):  # an older artifact, or a damaged one
-            return live / self.rows
-        pairs = zip(self.seconds, self.calls, strict=True)
-        return sum(seconds * jobs.live_rounds(live, threads) for seconds, jobs in pairs) / whole_s
+        if not whole_s or any(len(self.seconds) != len(size.calls) for size in self.sizes):  # older, or damaged
+            return math.prod(sizes[size.symbol] / size.rows for size in self.sizes)
+        live = [sizes[size.symbol] for size in self.sizes]
+        calls = zip(*(size.calls for size in self.sizes), strict=True)
+        pairs = zip(self.seconds, calls, strict=True)
+        return sum(seconds * _rounds(jobs, live, threads) for seconds, jobs in pairs) / whole_s
+
+
+def nested(sizes: Sequence[LiveRows]) -> tuple[LiveRows, ...]:
+    """Return ``sizes`` of one program in the order in which jobs of each lie within groups of the one before it.
+
+    Where calls have it the other way round, the second leaves no jobs of them out.
+    """
+    if len(sizes) < 2:
+        return tuple(sizes)
+    one, other = sizes
+    fits = [sum(map(CallJobs.within, inner.calls, outer.calls)) for outer, inner in ((one, other), (other, one))]
+    outer, inner = (one, other) if fits[0] >= fits[1] else (other, one)
+    # What the calls make in rows that do not count must be zero for those that read it, as if it had been left out.
+    pairs = zip(inner.calls, outer.calls, strict=True)
+    calls = tuple(jobs if jobs.within(around) else replace(jobs, groups=0) for jobs, around in pairs)
+    return outer, replace(inner, calls=calls)
+
+
+def _rounds(jobs: Sequence[CallJobs], live: Sequence[int], threads: int) -> float:
+    """The share of the jobs of the busiest of ``threads`` that is left of a call."""
+    count = max(of_size.count for of_size in jobs)
+    if not count:
+        return 1.0
+    left = count * math.prod(of_size.left(rows) for of_size, rows in zip(jobs, live, strict=True))
+    return math.ceil(left / threads) / math.ceil(count / threads)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import onnx
 import onnx.numpy_helper
 
 from autotune.importer.onnx_model.inline_weights import model_without_weights
-from autotune.importer.onnx_model.input_shapes import assumed_text, guessed_sets, open_batches
+from autotune.importer.onnx_model.input_shapes import LENGTHS, assumed_text, guessed_sets, open_batches
+from autotune.importer.onnx_model.open_axes import mixes_positions
 from autotune.importer.onnx_model.shapes import is_fixed, is_known, true_inputs
 
 LEAST_REUSE = 50
@@ -148,6 +149,10 @@ def uses_weights_once(graph: onnx.GraphProto) -> bool:
     return weights.once > LEAST_REUSE * weights.often
 
 
+POSITIONS = LENGTHS[-1]
+"""Positions of a set for short sequences, as of one for a long sequence, which takes as long to build. A call reads all
+weights, which takes as long as 32 positions (``traffic.py``)."""
+
 ROWS = (1, 4, 16, 64)
 """Batches of a model whose rows use most weights once. Measured: docs/lab/2026-11-29-any-batch.md."""
 
@@ -170,9 +175,21 @@ def assumed_sets(path: Path) -> tuple[tuple[Mapping[str, tuple[int, ...]], ...],
     sets = guessed_sets(values)
     if len(sets) < 2:
         sets = _batches(model, values, sets[0])
+    elif open_batches(values) == {value.name for value in values} and not mixes_positions(model):
+        sets = _short_in_batches(sets)
     if not sets:
         return (), ""
     return tuple(sets), assumed_text(path.name, [v for v in values if not is_fixed(v.type.tensor_type)], sets)
+
+
+def _short_in_batches(sets: Sequence[Mapping[str, tuple[int, ...]]]) -> list[dict[str, tuple[int, ...]]]:
+    """Sets of several short sequences in place of one each: calls leave out rows and positions that they do not have.
+
+    Args:
+        sets: of a sequence of each of ``LENGTHS``. The shortest has no set: attention computes 32 rows at a time.
+    """
+    lengths = zip(LENGTHS[1:], sets[1:], strict=True)
+    return [{name: (POSITIONS // n, *shape[1:]) for name, shape in shapes.items()} for n, shapes in lengths]
 
 
 def _batches(

@@ -44,7 +44,7 @@ class Program:
         frame: what is done on the host around the kernels; None where that is nothing.
         caches: that kernels write in place. ``main`` then takes buffers of their capacities in place of what the model
             takes, has ``LENGTHS`` as its last input, and gives the outputs that are no caches.
-        open_rows: rows of a batch of which calls may have fewer, as ``Spaces`` takes it.
+        open_sizes: rows of a batch and positions of which calls may have fewer, as ``Spaces`` takes them.
     """
 
     main: relax.Function
@@ -59,7 +59,7 @@ class Program:
     products: int = 0
     frame: Frame | None = None
     caches: tuple[Cache, ...] = ()
-    open_rows: int = 0
+    open_sizes: tuple[int, ...] = ()
 
 
 def simplify(model: onnx.ModelProto, activations: str = "uint8") -> onnx.ModelProto:

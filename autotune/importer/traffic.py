@@ -12,12 +12,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.importer.onnx_model.inline_weights import model_without_weights
-from autotune.importer.onnx_model.open_axes import quantises_whole_tensors
+from autotune.importer.onnx_model.open_axes import constant_extents, mixes_positions, quantises_whole_tensors
 from autotune.importer.onnx_model.shape_sets import MOST_SETS, Shape
 from schedules.vocabulary.bounded import parsed_json
 from schedules.vocabulary.errors import UsageError
@@ -39,21 +40,28 @@ threads of a Zen 5: 1.3 ms per call, 0.04 ms per position (docs/lab/2026-11-29-a
 MOST_SIZE = 1 << 40
 """Largest size or count in a file: far more than any tensor or server has."""
 
-STEP = 16
-"""Positions of a set for sequences are a multiple of this. Jobs of kernels make 8 to 64 positions, and only those that
-are of one row can be left out."""
+STEP = 32
+"""Positions of a set for sequences are a multiple of this, which fills the tiles of attention."""
+
+JOB_POSITIONS = 8
+"""Positions that are left out together: kernels leave out jobs of so many rows (``schedules/lower.py``)."""
+
+CLEARED_POSITIONS, BYTE_CLEARED_POSITIONS = 0.08, 0.25
+"""Time of a position that a set has behind a sequence, in positions that count: keys and values are cleared there.
+Measured of a MiniLM on a Zen 5 in fp32; products of bytes take a third (docs/lab/2026-11-29-two-sizes.md)."""
 
 LENGTH_RANK = 3
 """Most axes of an input whose second size is a length: (batch, length), (batch, length, features)."""
 
-WHOLE_POSITIONS = 360
-"""Length at which what no call leaves out takes as long as all else: attention of all rows, if no call is cut. Measured
-of a MiniLM in bytes on a Zen 5: 26 % of 4 x 128 (docs/lab/2026-11-29-quantised-sizes.md)."""
+ATTENTION_POSITIONS, BYTE_ATTENTION_POSITIONS = 1000, 360
+"""Length of a set at which attention takes as long as all else, in fp32 and beside products of bytes. Of attention,
+positions that keys have behind a sequence are not left out. Measured of a MiniLM on a Zen 5: 7 % at 64 in fp32, 26 %
+at 128 in bytes (docs/lab/2026-11-29-quantised-sizes.md)."""
 
 ELSEWHERE = 2.0
 """Time of ONNX Runtime by that of kernels for the very size: it serves calls that no set does. Measured there too."""
 
-MOST_POSITIONS = 4096
+MOST_POSITIONS = 8192
 """Positions of a set of calls that are not cut: larger ones take minutes to build and verify. Heuristic."""
 
 ENOUGH_POSITIONS = 512
@@ -95,29 +103,39 @@ def sets_for(model: Path, sizes: Path) -> list[tuple[Sizes, float]]:
     Raises:
         UsageError: as ``read_traffic``.
     """
-    return sets_of(read_traffic(sizes), whole=quantises_whole_tensors(model_without_weights(model)))
+    light = model_without_weights(model)
+    whole, mixed = quantises_whole_tensors(light), mixes_positions(light)
+    return sets_of(read_traffic(sizes), whole=whole, mixed=mixed, limits=constant_extents(light))
 
 
 def sets_of(
-    traffic: Sequence[tuple[Sizes, int]], most: int = MOST_SETS, whole: bool = False
+    traffic: Sequence[tuple[Sizes, int]],
+    most: int = MOST_SETS,
+    whole: bool = False,
+    mixed: bool = False,
+    limits: Collection[int] = (),
 ) -> list[tuple[Sizes, float]]:
     """Return sets that serve ``traffic`` with little padding, and the share of the work that each serves, in sum 1.
 
     A call is served by the least set that is as large along every axis. Where batches and other sizes differ, it may
-    also be served in several calls of a set with a smaller batch, and rows behind its own are left out, as sessions do.
+    also be served in several calls of a set with a smaller batch. Rows behind its own are left out, and positions
+    behind those of its sequences, as sessions do.
     The largest of every size make the first set. Then comes, one after the other, the size that saves most. Sets that
     serve nothing are left out.
 
     Args:
         traffic: at least one call.
         whole: whether no call can be served in several. Those that fit into no set run on ONNX Runtime.
+        mixed: whether positions behind the end of a sequence are computed as well.
+        limits: extents of the model's constants. The longest sequence is rounded up where none of them is between, for
+            else it may be all that a table of positions has.
     """
     names = sorted(traffic[0][0])
     calls: dict[Call, int] = {}
     for sizes, count in traffic:
         call = tuple(tuple(sizes[name]) for name in names)
         calls[call] = calls.get(call, 0) + count
-    work, counts = _Work.of([*calls], whole), np.array([*calls.values()], np.float64)
+    work, counts = _Work.of([*calls], whole, mixed, limits), np.array([*calls.values()], np.float64)
     costs = {shapes: work.of_calls(shapes) for shapes in sorted({*map(work.shapes_for, calls)})}
     elsewhere = work.elsewhere()
 
@@ -154,23 +172,25 @@ class _Work:
         batches: (n,) of each.
         batch: the largest; 0 if calls are not served in several.
         varying: input and axis of the sizes besides the batch in which calls differ.
-        longest: of sequences, where a length is all that these are; else 0.
+        lengths: (n,) of each, if calls are of sequences, where a length is all that these sizes are; else empty.
+        most: length of the longest set for these.
         row_elements: elements of a row and position of all inputs.
         whole: whether no call can be served in several.
-        own: (n,) elements of a row of each call.
+        mixed: whether positions behind the end of a sequence are computed as well.
     """
 
     sizes: NDArray[np.int64]
     batches: NDArray[np.int64]
     batch: int
     varying: frozenset[tuple[int, int]] = frozenset()
-    longest: int = 0
+    lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    most: int = 0
     row_elements: int = 1
     whole: bool = False
-    own: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    mixed: bool = False
 
     @classmethod
-    def of(cls, calls: Sequence[Call], whole: bool) -> _Work:
+    def of(cls, calls: Sequence[Call], whole: bool, mixed: bool, limits: Collection[int]) -> _Work:
         """Find out what different ``calls`` have in common."""
         rows = {_of_batch(call, 1) for call in calls}
         batches = np.array([*map(_batch, calls)])
@@ -183,23 +203,26 @@ class _Work:
         is_sequence = all(len(own) == 1 for own in lengths) and all(
             axis == 1 and len(one[number]) <= LENGTH_RANK for number, axis in varying
         )
-        longest = max(max(own) for own in lengths) if is_sequence else 0
-        if whole and not longest:
+        if whole and not is_sequence:
             return cls(np.array([*map(_sizes, calls)]), batches, 0)
         single = [_of_batch(call, 1) for call in calls]
-        sizes, own = np.array([*map(_sizes, single)]), np.array([*map(_elements, single)], np.float64)
-        elements = _elements(_resized(one, varying, 1))
-        return cls(sizes, batches, int(max(batches)), varying, longest, elements, whole, own)
+        number, axis = min(varying)
+        own = np.array([call[number][axis] for call in calls] if is_sequence else [], np.int64)
+        longest, elements = int(own.max(initial=0)), _elements(_resized(one, varying, 1))
+        rounded = -(-longest // STEP) * STEP
+        most = longest if not limits or any(longest <= extent < rounded for extent in limits) else rounded
+        sizes = np.array([*map(_sizes, single)])
+        return cls(sizes, batches, int(max(batches)), varying, own, most, elements, whole, mixed)
 
     def shapes_for(self, call: Call) -> Call:
         """The set of shapes for calls as long as ``call``."""
         if not self.batch:
             return call
-        if not self.longest:  # an image or a signal of one row is work enough
+        if not self.lengths.size:  # an image or a signal of one row is work enough
             return _of_batch(call, 1)
         number, axis = min(self.varying)
         length = -(-call[number][axis] // STEP) * STEP
-        call = _resized(call, self.varying, min(length, self.longest))
+        call = _resized(call, self.varying, min(length, self.most))
         positions = _elements(_of_batch(call, 1)) / self.row_elements
         if self.whole:
             rows = 1 << math.ceil(math.log2(_batch(call)))
@@ -213,22 +236,32 @@ class _Work:
         """(n,) elements that the calls take with a set of shapes; infinite where it cannot serve one."""
         if not self.batch:
             return np.where(self._fitting(shapes), float(_elements(shapes)), math.inf)
-        row = _of_batch(shapes, 1)
-        if self.whole:
-            share = _elements(row) / self.row_elements / WHOLE_POSITIONS
-            rows = self.batches + share * _batch(shapes)
-            elements = float(CALL_POSITIONS * self.row_elements) + rows * float(_elements(row))
-            return np.where(self._fitting(row) & (self.batches <= _batch(shapes)), elements, math.inf)
-        pieces = -(-self.batches // _batch(shapes))
-        elements = pieces * float(CALL_POSITIONS * self.row_elements) + self.batches * float(_elements(row))
-        return np.where(self._fitting(row), elements, math.inf)
+        row, pieces = _of_batch(shapes, 1), -(-self.batches // _batch(shapes))
+        elements = np.full(len(self.batches), float(_elements(row)))
+        if self.lengths.size:
+            number, axis = min(self.varying)
+            elements = self._of_positions(np.full(len(self.batches), shapes[number][axis]))
+        fits = self._fitting(row) & (pieces == 1 if self.whole else True)
+        return np.where(fits, self._per_call(pieces) + self.batches * elements, math.inf)
 
     def elsewhere(self) -> NDArray[np.float64]:
         """(n,) elements that stand for the time of the calls in ONNX Runtime; infinite if sets have to serve all."""
         if not (self.whole and self.batch):
             return np.full(len(self.batches), math.inf)
-        share = self.own / self.row_elements / WHOLE_POSITIONS
-        return ELSEWHERE * (CALL_POSITIONS * self.row_elements + self.batches * self.own * (1 + share))
+        return ELSEWHERE * (
+            self._per_call(np.ones(len(self.batches))) + self.batches * self._of_positions(self.lengths)
+        )
+
+    def _per_call(self, calls: NDArray[Any]) -> NDArray[np.float64]:
+        return CALL_POSITIONS * self.row_elements * calls.astype(np.float64)
+
+    def _of_positions(self, room: NDArray[np.int64]) -> NDArray[np.float64]:
+        """(n,) elements that stand for one row of each call in sequences of ``room`` positions."""
+        jobs = -(-self.lengths // JOB_POSITIONS) * JOB_POSITIONS
+        computed = room if self.mixed else np.minimum(jobs, room)
+        attention = room / (BYTE_ATTENTION_POSITIONS if self.whole else ATTENTION_POSITIONS)
+        cleared = (BYTE_CLEARED_POSITIONS if self.whole else CLEARED_POSITIONS) * (room - computed)
+        return np.asarray(self.row_elements * (computed * (1 + attention) + cleared))
 
     def _fitting(self, shapes: Call) -> NDArray[np.bool_]:
         """(n,) whether ``shapes`` are as large as a call along every axis."""

@@ -216,7 +216,7 @@ class MultiShapeExecutor(LazyExecutor):
 
     @staticmethod
     def _live_share(part: Part, sizes: Mapping[str, int]) -> float:
-        return 1.0 if part.live is None else part.live.share(sizes[part.live.symbol], part.threads)
+        return 1.0 if part.live is None else part.live.share(sizes, part.threads)
 
     def _fits(self, there: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
         padded = self._interface.padded
@@ -230,7 +230,8 @@ class MultiShapeExecutor(LazyExecutor):
         for target, array in zip(wide, arrays, strict=True):
             target[tuple(slice(size) for size in array.shape)] = array
         executor = self._executor(part)
-        outputs = executor.run(wide) if part.live is None else executor.run_live(wide, sizes[part.live.symbol])
+        live = [] if part.live is None else [sizes[size.symbol] for size in part.live.sizes]
+        outputs = executor.run_live(wide, live) if live else executor.run(wide)
         trimmed = []
         for number, array in enumerate(outputs):
             shape = self._interface.output_shape(number, array.shape, sizes)

@@ -47,7 +47,7 @@ class OneShapeExecutor(ArtifactExecutor):
         outputs = self._kernels.run(self._read(arrays))
         return outputs if self._as_made else self._as_users_see(outputs)
 
-    def run_live(self, arrays: Arrays, live: int) -> list[Array]:
+    def run_live(self, arrays: Arrays, live: Sequence[int]) -> list[Array]:
         """Implement ``Executor.run_live``."""
         outputs = self._kernels.run_live(self._read(arrays), live)
         return outputs if self._as_made else self._as_users_see(outputs)

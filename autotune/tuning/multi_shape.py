@@ -22,18 +22,19 @@ from autotune.artifact.manifest import CACHES, MANIFEST, SHAPES, kind_of, sha256
 from autotune.builder.build_request import ImportedModel
 from autotune.builder.open_batch import References
 from autotune.frame.noise import is_live, noise_of
-from autotune.graph.steps import LiveRows
+from autotune.graph.steps import LiveSizes
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
 from autotune.importer.onnx_model.inline_weights import model_without_weights
 from autotune.importer.onnx_model.open_axes import open_interface, sets_with_live, wider_shapes
+from autotune.importer.traffic import LENGTH_RANK
 from autotune.interface import Interface, TensorSpec
 from autotune.options import AUTO, BF16
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, part_options
-from autotune.validation.independence import live_rows, with_independence
+from autotune.validation.independence import live_sizes, with_independence
 from autotune.validation.verify import compare_outputs, complaint, random_inputs
 from schedules.vocabulary.errors import AutotuneError, OneSetError, VerificationError
 
@@ -72,9 +73,7 @@ class ShapeSets:
         shares = self._options.shares or [1 / len(self._sets)] * len(self._sets)
         for shapes, share in zip(self._sets, shares, strict=True):
             of_set = replace(self._options, inputs=shapes)
-            firsts = {shape[0] for shape in shapes.values() if shape}
-            batch = firsts.pop() if len(firsts) == 1 else 1
-            imported = ImportedModel(self._model, of_set, open_rows=batch if len(self._sets) > 1 else 0)
+            imported = ImportedModel(self._model, of_set, open_sizes=_open_sizes(shapes) if len(self._sets) > 1 else ())
             # The import tells before anything is tuned; with precision auto, writing the artifact does.
             looked_at = None if len(self._sets) == 1 or self._options.precision == AUTO else self._target
             if looked_at is not None and imported.for_target(looked_at)[1].frame is not None:
@@ -165,14 +164,14 @@ class ShapeSets:
 
     def _live(
         self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface
-    ) -> dict[int, LiveRows]:
+    ) -> dict[int, LiveSizes]:
         """Return by the number of a part what it may leave out for sizes below its own."""
         left_out = {}
         for number, (artifact, own) in enumerate(zip(artifacts, shapes, strict=True)):
             if not interface.padded or artifact.frame is not None or artifact.caches:
                 continue
             try:
-                rows = live_rows(artifact, interface, own, self._options.seed)
+                rows = live_sizes(artifact, interface, own, self._options.seed)
             except AutotuneError as error:  # the part runs whole
                 logger.debug("%s: not known what may be left out: %s", artifact.path, error)
                 continue
@@ -239,3 +238,11 @@ def _unseen(interface: Interface, sets: Sequence[Shapes]) -> list[dict[str, tupl
         {spec.name: tuple(sizes[s] if isinstance(s, str) else s for s in spec.shape) for spec in interface.inputs}
         for sizes in wanted
     ]
+
+
+def _open_sizes(shapes: Shapes) -> tuple[int, int]:
+    """Rows of the batch, and positions of sequences, that all inputs have; 1 where they have not."""
+    inputs = [shape for name, shape in shapes.items() if not is_live(name)]
+    axes = [{shape[axis] for shape in inputs if len(shape) > axis} for axis in (0, 1)]
+    batch, length = (next(iter(own)) if len(own) == 1 else 1 for own in axes)
+    return batch, length if all(len(shape) <= LENGTH_RANK for shape in inputs) else 1

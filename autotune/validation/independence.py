@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from autotune.artifact.directory import Artifact
 from autotune.backends.executor import LiveCase
 from autotune.frame.noise import is_live
-from autotune.graph.steps import LiveRows
+from autotune.graph.steps import MOST_LIVE, LiveRows, LiveSizes, nested
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.interface import Interface, Shapes, TensorSpec
 from autotune.runtime.model_timing import kernel_times
@@ -184,38 +184,57 @@ def _may_split(interface: Interface, symbol: str, largest: Shapes, engines: Sequ
     return all(_Answers(engines, _cut(feed, axes, few, None)).are(partial(rest, few)) for few in smaller)
 
 
-def live_rows(artifact: Artifact, interface: Interface, shapes: Shapes, seed: int) -> LiveRows | None:
-    """Return the jobs that a part for ``shapes`` may leave out, along the open size where most of its time can go.
+def live_sizes(artifact: Artifact, interface: Interface, shapes: Shapes, seed: int) -> LiveSizes | None:
+    """Return the jobs that a part for ``shapes`` may leave out, along the open sizes where most of its time can go.
 
     None if nothing may be left out, or if leaving it out changes a result.
     """
     executor = OneShapeExecutor(artifact, None)
-    most_s, chosen = 0.0, None
+    candidates: list[tuple[float, LiveRows]] = []
     sizes = interface.sizes(shapes) or {}
+    cases: dict[str, list[LiveCase]] = {}
+    seconds: tuple[float, ...] = ()
     for symbol in sorted(symbol for symbol in interface.padded if sizes[symbol] > 1):
-        cases = _live_cases(executor, interface, symbol, shapes, seed)
-        rows = executor.live_rows(symbol, sizes[symbol], cases) if cases else None
-        if rows is None or not _leaves_results(replace(artifact, live=rows), executor, interface, cases):
+        cases[symbol] = _live_cases(executor, interface, symbol, shapes, seed)
+        rows = executor.live_rows(symbol, sizes[symbol], cases[symbol]) if cases[symbol] else None
+        if rows is None:
             continue
-        seconds = tuple(spent_s for _, spent_s in kernel_times(partial(executor.profile, cases[0].zeros)))
+        if not seconds:
+            zeros = cases[symbol][0].zeros
+            seconds = tuple(spent_s for _, spent_s in kernel_times(partial(executor.profile, zeros)))
         saved_s = sum(spent_s for spent_s, jobs in zip(seconds, rows.calls, strict=True) if jobs.groups)
-        if saved_s > most_s:
-            most_s, chosen = saved_s, replace(rows, seconds=seconds)
-    return chosen
+        candidates.append((saved_s, rows))
+    most = [rows for _, rows in sorted(candidates, key=lambda item: -item[0])][:MOST_LIVE]
+    for chosen in (nested(most), *((rows,) for rows in most)):
+        live = LiveSizes(chosen, seconds)
+        if chosen and _leaves_results(replace(artifact, live=live), executor, interface, cases):
+            return live
+    return None
 
 
 def _leaves_results(
-    artifact: Artifact, whole: OneShapeExecutor, interface: Interface, cases: Sequence[LiveCase]
+    artifact: Artifact, whole: OneShapeExecutor, interface: Interface, cases: Mapping[str, Sequence[LiveCase]]
 ) -> bool:
-    """Return whether ``artifact`` gives the results of ``whole`` although it leaves jobs out, whatever ran before."""
+    """Return whether ``artifact`` gives the results of ``whole`` although it leaves jobs out, whatever ran before.
+
+    Every size is tried alone, and all of them together.
+    """
     assert artifact.live is not None
-    few, symbol = OneShapeExecutor(artifact, None), artifact.live.symbol
-    for case in cases:
-        few.run([np.zeros_like(array) for array in case.zeros])  # other numbers lie everywhere now
-        left = _first(interface, few.run_live(case.zeros, case.live), symbol, 0, case.live)
-        if not _same(left, _first(interface, whole.run(case.zeros), symbol, 0, case.live)):
-            logger.debug("leaving out jobs of %s changes results; all run", symbol)
-            return False
+    few, sizes = OneShapeExecutor(artifact, None), artifact.live.sizes
+    for symbols in {frozenset(size.symbol for size in sizes), *(frozenset([size.symbol]) for size in sizes)}:
+        for together in zip(*(cases[symbol] for symbol in sorted(symbols)), strict=False):
+            count = dict(zip(sorted(symbols), (case.live for case in together), strict=True))
+            zeros = [*together[0].zeros]
+            for case in together[1:]:  # where one of them has zeros behind the end, all have
+                zeros = [np.where(other == 0, other, array) for array, other in zip(zeros, case.zeros, strict=True)]
+            few.run([np.zeros_like(array) for array in zeros])  # other numbers lie everywhere now
+            left = few.run_live(zeros, [count.get(size.symbol, size.rows) for size in sizes])
+            right = whole.run(zeros)
+            for symbol, live in count.items():
+                left, right = (_first(interface, outputs, symbol, 0, live) for outputs in (left, right))
+            if not _same(left, right):
+                logger.debug("leaving out jobs of %s changes results; all run", ", ".join(sorted(symbols)))
+                return False
     return True
 
 
@@ -234,7 +253,7 @@ def _live_cases(
 
     for mask in (None, *_masks(feed, axes)):
         cases = []
-        for few in smaller:
+        for few in reversed(smaller):  # large ones first, which show most
             zeros, changed, _ = _tails(feed, other, axes, few, mask)
             if not _same(first(zeros, few), first(changed, few)):
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from schedules.config import Config
 from schedules.lower import (
     BASELINE,
     LEAST_JOB_ROWS,
+    POSITION_ROWS,
     ROW_GROUPS,
     WRITTEN_HERE,
     Spaces,
@@ -150,7 +152,7 @@ def test_kernels_that_no_template_writes_are_left_to_the_compiler() -> None:
 
 def test_products_of_open_rows_have_small_jobs() -> None:
     programs = {"long": program_of(matmul_case("long", 256, 24, 3, 16).func), "conv": program_of(CASES[0].func)}
-    spaces = pickle.loads(pickle.dumps(Spaces(programs, TARGET, open_rows=1)))
+    spaces = pickle.loads(pickle.dumps(Spaces(programs, TARGET, open_sizes=(256, 1))))
     whole = Spaces(programs, TARGET)
     assert spaces["conv"].knobs == whole["conv"].knobs
     most = max(256 // ROW_GROUPS, LEAST_JOB_ROWS)
@@ -161,19 +163,29 @@ def test_products_of_open_rows_have_small_jobs() -> None:
 
 @pytest.mark.parametrize("batch", [8, 3])
 def test_jobs_of_an_open_batch_make_rows_of_one_of_its_rows(batch: int) -> None:
-    """144 rows: 8 of 18 or 3 of 48; the most rows of a job are an eighth of all."""
+    """144 rows: 8 of 18 or 3 of 48 positions, of which a job has eight at most."""
     programs = {"long": program_of(matmul_case("long", 144, 24, 3, 16).func)}
-    space = Spaces(programs, TARGET, open_rows=batch)["long"]
+    space = Spaces(programs, TARGET, open_sizes=(batch, 144 // batch))["long"]
     made = {config["rows"] for config in space.sample(1000, np.random.default_rng(0))}
     apart = 144 // batch
     assert made
-    assert all(apart % rows == 0 and rows <= 18 for rows in made)
+    assert all(apart % rows == 0 and rows <= POSITION_ROWS for rows in made)
 
 
 def test_jobs_are_small_where_rows_of_the_batch_have_a_prime_length() -> None:
     programs = {"long": program_of(matmul_case("long", 4 * 127, 24, 3, 16).func)}
-    space = Spaces(programs, TARGET, open_rows=4)["long"]
+    space = Spaces(programs, TARGET, open_sizes=(4, 127))["long"]
     assert {config["rows"] for config in space.sample(1000, np.random.default_rng(0))} <= {1, 2, 4}
+
+
+@pytest.mark.parametrize(("open_sizes", "chunks"), [((2, 32), {8}), ((2, 1), {1, 2, 8, 32}), ((3, 32), {1, 2, 8, 32})])
+def test_elementwise_kernels_of_open_lengths_have_jobs_of_positions(
+    open_sizes: tuple[int, int], chunks: set[int]
+) -> None:
+    """64 positions of 64 elements; kernels that do not make every position, or only rows that are open, stay."""
+    programs = {"chain": program_of(relu(2, 32, 64))}
+    space = Spaces(programs, replace(TARGET, threads=2), open_sizes=open_sizes)["chain"]
+    assert {config["chunks"] for config in space.sample(1000, np.random.default_rng(0))} == chunks
 
 
 def test_spaces_are_made_when_asked_for_once_and_travel() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedules.config import Config
-from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space, with_small_jobs
+from schedules.space import ENUMERATION_LIMIT, Columns, Knob, Space, with_jobs, with_small_jobs
 from schedules.vocabulary.errors import UsageError
 
 names = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=6)
@@ -126,6 +126,14 @@ def test_small_jobs_leave_the_other_knobs_of_initial_configs(most: int, largest:
     assert all(small.contains(config) for config in small.initial)
     assert {config["tm"] for config in small.initial} == {1, 4}
     assert small.identity == whole.identity
+
+
+def test_elements_are_cut_into_so_many_jobs() -> None:
+    whole = Space("s", 1, (Knob("vector", (1, 16)), Knob("chunks", (1, 2, 8))), jobs="chunks")
+    initial = tuple(Config("s/1", (("vector", 16), ("chunks", chunks))) for chunks in (2, 8))
+    cut = with_jobs(replace(whole, initial=initial), 64)
+    assert cut.initial == (Config("s/1", (("vector", 16), ("chunks", 64))),)
+    assert {config["chunks"] for config in cut.sample(9, np.random.default_rng(0))} == {64}
 
 
 @pytest.mark.parametrize(("apart", "choices"), [(48, (1, 2, 4, 8, 16)), (8, (1, 2, 4, 8, 16, 32)), (3, (1,))])

@@ -91,9 +91,13 @@ struct Free {
   size_t bytes;
 };
 
-// Which jobs of a call's parallel loop make which rows of the open size: job i those of group i / inner % groups.
+// Open sizes along which jobs can be left out in one run.
+constexpr int SIZES = 2;
+
+// Which jobs of a call's parallel loop make which rows of an open size: job i those of group i / inner % groups. The
+// result is `outer` times all rows of that size, of row_bytes each where something reads them.
 struct Jobs {
-  int64_t count, inner, groups, rows, row_bytes;
+  int64_t count, inner, groups, rows, outer, row_bytes;
 };
 
 struct Call {
@@ -101,7 +105,7 @@ struct Call {
   Any* args;
   int32_t count;
   Free free;
-  Jobs jobs;
+  Jobs jobs[SIZES];  // those of a size lie within a group of the size before it
 };
 
 struct Patch {
@@ -128,8 +132,9 @@ struct Group {
   Lambda lambda;
   void* data;
   Env env;
-  const Jobs* jobs;     // of the call at hand, where some are left out; else null
-  int64_t live_groups;  // the first ones, whose jobs run
+  const Jobs* jobs;            // of the call at hand, by size, where some are left out; else null
+  int64_t live_groups[SIZES];  // the first ones of each size, whose jobs run,
+  int64_t jobs_count;          // of how many jobs with the others
   Flag done;       // the last run in which the group was done
   Flag launches;   // parallel loops so far
   Flag pending;    // helpers whose share of the loop is not done
@@ -172,7 +177,7 @@ struct tune_core {
   bool huge_pages;
   Region arena;
   int64_t inputs_count, outputs_count, groups_count, calls_count, threads_count;
-  int64_t rows, live;  // of the open size, and those of them that count in this run; 0: none, all
+  int64_t rows[SIZES], live[SIZES];  // of each open size, and those of them that count in this run; 0: none, all
   const int64_t* input_bytes;
   Region* staged;     // where inputs go that kernels cannot read where they are
   const void** read;  // where kernels read every input of this run
@@ -407,15 +412,31 @@ void keep_error(tune_core* core, int64_t group) {
   set(core->abort, 1);
 }
 
+// The k-th job of those whose rows count.
+int64_t live_job(const Group* group, int64_t k) {
+  int64_t job = 0, span = 1;  // jobs of all groups of the sizes so far
+  for (int size = SIZES - 1; size >= 0; --size) {
+    const Jobs& jobs = group->jobs[size];
+    if (jobs.groups == 0) continue;
+    const int64_t apart = jobs.inner / span, live = group->live_groups[size];
+    job += k % apart * span + k / apart % live * jobs.inner;
+    k /= apart * live;
+    span = jobs.inner * jobs.groups;
+  }
+  return job + k * span;
+}
+
 // A member's share of the jobs whose rows count.
 int run_live_share(Group* group, int64_t member) {
-  const Jobs& jobs = *group->jobs;
-  const int64_t period = jobs.groups * jobs.inner, live = group->live_groups * jobs.inner;
-  const int64_t total = jobs.count / period * live, share = (total + group->size - 1) / group->size;
+  int64_t total = group->jobs_count;
+  for (int size = 0; size < SIZES; ++size) {
+    if (group->jobs[size].groups != 0) total = total / group->jobs[size].groups * group->live_groups[size];
+  }
+  const int64_t share = (total + group->size - 1) / group->size;
   const int64_t first = member * share, end = first + share < total ? first + share : total;
   int failed = 0;
-  for (int64_t i = first; i < end; ++i) {
-    failed |= group->lambda(static_cast<int>(i / live * period + i % live), &group->env, group->data);
+  for (int64_t k = first; k < end; ++k) {
+    failed |= group->lambda(static_cast<int>(live_job(group, k)), &group->env, group->data);
   }
   return failed;
 }
@@ -460,10 +481,32 @@ void help(tune_core* core, Group* group, int64_t thread, uint64_t epoch) {
 // What left out jobs would have made, where something reads it: what an earlier run or another tensor has left there may
 // be no number.
 void clear_dead_rows(tune_core* core, const Call* call) {
-  const int64_t bytes = call->jobs.row_bytes;
-  const Tensor* made = static_cast<const Tensor*>(call->args[call->count - 1].pointer);
-  if (bytes == 0) return;
-  memset(static_cast<char*>(made->data) + core->live * bytes, 0, static_cast<size_t>((core->rows - core->live) * bytes));
+  for (int size = 0; size < SIZES; ++size) {
+    const Jobs& jobs = call->jobs[size];
+    const int64_t rows = core->rows[size], live = core->live[size];
+    if (jobs.row_bytes == 0 || live == 0) continue;
+    char* made = static_cast<char*>(static_cast<const Tensor*>(call->args[call->count - 1].pointer)->data);
+    // Rows of the size before, if they are the outermost axis, are cleared above where they must be: only live ones here.
+    const Jobs& before = call->jobs[0];
+    const bool within = size != 0 && before.groups != 0 && before.outer == 1 && core->live[0] != 0;
+    const int64_t times = within ? jobs.outer / core->rows[0] * core->live[0] : jobs.outer;
+    for (int64_t i = 0; i < times; ++i) {
+      memset(made + (i * rows + live) * jobs.row_bytes, 0, static_cast<size_t>((rows - live) * jobs.row_bytes));
+    }
+  }
+}
+
+// Notes which jobs of a call are left out in this run.
+void leave_out(const tune_core* core, const Call* call, Group* group) {
+  group->jobs = nullptr;
+  for (int size = 0; size < SIZES; ++size) {
+    const Jobs& jobs = call->jobs[size];
+    if (jobs.groups == 0) continue;
+    const int64_t live = core->live[size];
+    group->live_groups[size] = live == 0 ? jobs.groups : (live + jobs.rows - 1) / jobs.rows;
+    group->jobs_count = jobs.count;
+    if (live != 0) group->jobs = call->jobs;
+  }
 }
 
 void lead(tune_core* core, Group* group, uint64_t epoch) {
@@ -483,12 +526,10 @@ void lead(tune_core* core, Group* group, uint64_t epoch) {
     set(group->taken, 0);
     ++group->turn;
     if (timed) call_times[2 * i] = now_ns();
-    const bool whole = core->live == 0 || call->jobs.groups == 0;
-    group->jobs = whole ? nullptr : &call->jobs;
-    if (!whole) group->live_groups = (core->live + call->jobs.rows - 1) / call->jobs.rows;
+    leave_out(core, call, group);
     Any result = {0, 0, nullptr};
     if (call->kernel(nullptr, call->args, call->count, &result) != 0) keep_error(core, group - core->groups);
-    if (!whole) clear_dead_rows(core, call);
+    clear_dead_rows(core, call);
     if (timed) call_times[2 * i + 1] = now_ns();
   }
   if (timed) times[1] = now_ns();
@@ -620,7 +661,7 @@ int launch(Lambda lambda, void* data, int num_task) {
   group->lambda = lambda;
   group->data = data;
   group->env.sync = group;
-  group->env.num_task = group->jobs != nullptr ? static_cast<int32_t>(group->jobs->count)
+  group->env.num_task = group->jobs != nullptr ? static_cast<int32_t>(group->jobs_count)
                         : num_task == 0       ? static_cast<int32_t>(group->size)
                                               : num_task;
   if (group->size == 1) {
@@ -731,10 +772,13 @@ void read_calls_again(tune_core* core, const int64_t* at) {
       core->groups[i].calls[j].free = {core->arena.start + at[0], static_cast<size_t>(at[1])};
     }
   }
-  core->rows = *at++;
-  for (int64_t i = 0; core->rows != 0 && i < core->groups_count; ++i) {
-    for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 5) {
-      core->groups[i].calls[j].jobs = {at[0], at[1], at[2], at[3], at[4]};
+  const int64_t sizes = *at++;
+  for (int64_t size = 0; size < sizes; ++size) {
+    core->rows[size] = *at++;
+    for (int64_t i = 0; i < core->groups_count; ++i) {
+      for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 6) {
+        core->groups[i].calls[j].jobs[size] = {at[0], at[1], at[2], at[3], at[4], at[5]};
+      }
     }
   }
 }
@@ -1045,15 +1089,22 @@ int tune_core_run(tune_core* core, const void* const* inputs, void* const* outpu
 
 int tune_core_run_request(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                           tune_report* report, const tune_request* request) {
-  return tune_core_run_live(core, inputs, outputs, times, report, request, 0);
+  return tune_core_run_sizes(core, inputs, outputs, times, report, request, nullptr);
 }
 
-int tune_core_run_live(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
-                       tune_report* report, const tune_request* request, int64_t live) {
+// Of each open size the rows that count in the next run; null: all.
+void set_live(tune_core* core, const int64_t* live) {
+  for (int size = 0; size < SIZES; ++size) {
+    core->live[size] = live != nullptr && live[size] < core->rows[size] ? live[size] : 0;
+  }
+}
+
+int tune_core_run_sizes(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
+                        tune_report* report, const tune_request* request, const int64_t* live) {
   if (!threads_are_here(core)) return say(report, TUNE_NO_THREADS, "a thread cannot be started after a fork");
   pthread_mutex_lock(&core->running);
   core->times = times;
-  core->live = live < core->rows ? live : 0;
+  set_live(core, live);
   cpu_set_t before;
   const bool moved = begin_call(core, request, &before);
   int status = run_once(core, inputs, outputs, report);
@@ -1067,7 +1118,7 @@ int tune_core_run_rows(tune_core* core, const void* const* inputs, void* const* 
   if (!threads_are_here(core)) return say(report, TUNE_NO_THREADS, "a thread cannot be started after a fork");
   pthread_mutex_lock(&core->running);
   core->times = nullptr;
-  core->live = 0;
+  set_live(core, nullptr);
   cpu_set_t before;
   const bool moved = begin_call(core, request, &before);
   int status = say(report, TUNE_OK, "");

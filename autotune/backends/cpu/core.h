@@ -29,9 +29,10 @@ enum {
 //   groups of calls, then each: first thread, threads (0: all), groups to wait for and their numbers, calls, then each:
 //     kernel, operands, then each: place, index, type code, bits, rank, shape
 //   of all calls again: where the arena has room for what their kernels ask for while they run, and bytes (0: nowhere)
-//   rows of the open size (0: none), and if there are some of all calls again: jobs of the parallel loop, jobs that make
-//     the same rows next to each other, groups of rows (0: the call always runs whole), rows of a group, and bytes of a
-//     row that is zero where it does not count (0: it may be anything)
+//   number of open sizes, two at most, and of each: its rows, and of all calls again: jobs of the parallel loop, jobs
+//     that make the same rows next to each other, groups of rows (0: the size leaves no job of the call out), rows of a
+//     group, how many times all rows stand in the result, and bytes of a row that is zero where it does not count (0: it
+//     may be anything). Jobs of a size lie within a group of the size before it.
 // Places: 0 arena (the index is a byte offset), 1 input, 2 weight (the index is a number).
 struct tune_program {
   const int64_t* words;
@@ -70,10 +71,10 @@ struct tune_request;
 TUNE_API int tune_core_run_request(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                                    tune_report* report, const tune_request* request);
 
-// As tune_core_run_request, if of the open size only the first `live` rows count: jobs that make others alone are left
-// out.
-TUNE_API int tune_core_run_live(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
-                                tune_report* report, const tune_request* request, int64_t live);
+// As tune_core_run_request, if of each of the program's open sizes only the first live[i] rows count (null: all): jobs
+// that make others alone are left out. There are two numbers; those of sizes that the program does not have are not used.
+TUNE_API int tune_core_run_sizes(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
+                                 tune_report* report, const tune_request* request, const int64_t* live);
 
 // Runs the program `count` times, as one call: run i reads its inputs, and writes its outputs, behind those of run i - 1.
 // A call that fails or is cancelled leaves the outputs of the runs that are left as they are.

@@ -3,12 +3,12 @@
 A program that was built for 64 rows computes 64 also if the call has 40. Its kernels run jobs, and mostly each makes
 some rows alone: then those of rows that do not count are left out (``core.h``), with the very kernels that were tuned.
 
-    rows     a tensor follows the open size if its first m parts of n stay the same, bit for bit, whatever stands
-             behind the first m rows of the inputs, and every other part changes
+    rows     a tensor follows the open size if along one of its axes the first m parts of n stay the same, bit for bit,
+             whatever stands behind the first m rows of the inputs, and every other part changes
     jobs     the jobs that write a part are found by running some of them on memory that is filled before; all groups,
              one after the other, must make what the whole call makes, and each its own rows alone
-    zeros    where another call reads what was left out, it finds zeros: what an earlier run left there may be no
-             number, or an index that leads anywhere
+    zeros    where another call reads what was left out, it finds zeros, since what an earlier run left there may be no
+             number, or an index that leads anywhere; not if it makes the same rows of floats that are no numbers
 
 These are experiments. Afterwards the program is run with jobs left out, and must give the results of a whole run
 (``validation/independence.py``).
@@ -35,6 +35,9 @@ Bytes = NDArray[np.uint8]
 
 FILLS = 0x5A, 0xA6
 """Bytes that memory is filled with before jobs write into it; none writes both."""
+
+NO_NUMBER = 0xFF
+"""Byte of floats of any size that are no numbers."""
 
 WHOLE = CallJobs()
 
@@ -78,9 +81,15 @@ class _Written:
 
 @dataclass
 class _Call:
-    """The results of all cases for one call."""
+    """The results of all cases for one call.
 
-    follows: bool = True
+    Attributes:
+        outer: how many times all rows stand in its result; 0 if that does not follow the open size, None if no case
+            has shown it.
+        writers: calls whose results must be zero behind the rows that count, since this one reads them.
+    """
+
+    outer: int | None = None
     writers: set[int] = field(default_factory=set)
     jobs: CallJobs = WHOLE
 
@@ -113,8 +122,8 @@ def live_rows(
     zeroed = {writer for call in calls for writer in call.writers}
     by_call = []
     for number, (step, call) in enumerate(zip(steps.calls, calls, strict=True)):
-        jobs = call.jobs if call.follows else WHOLE
-        row_bytes = nbytes(step.operands[-1]) // rows if jobs.groups and number in zeroed else 0
+        jobs = replace(call.jobs, outer=call.outer) if call.outer else WHOLE
+        row_bytes = nbytes(step.operands[-1]) // (rows * jobs.outer) if call.outer and number in zeroed else 0
         by_call.append(replace(jobs, row_bytes=row_bytes))
     return LiveRows(symbol, rows, tuple(by_call)) if any(jobs.groups for jobs in by_call) else None
 
@@ -146,12 +155,12 @@ class _Experiment:
             before = output.copy()  # some calls go on from what lies there
             self._run(step, operands)
             self._run(step, [self._other.view(operand, self._weights) for operand in step.operands])
-            call.follows = call.follows and self._follows(output, self._other.view(step.operands[-1], self._weights))
+            call.outer = self._outer(call, step.operands[-1], output)
             kind = step.symbol, tuple(operand.shape for operand in step.operands)
-            if call.follows and kind not in self._known:
-                self._known[kind] = self._jobs(step, operands, before)
-            call.jobs = self._known[kind] if call.follows else WHOLE
-            call.writers |= set(self._writers(step.operands[:-1]))
+            if call.outer and kind not in self._known:
+                self._known[kind] = self._jobs(step, operands, before, call.outer)
+            call.jobs = self._known[kind] if call.outer else WHOLE
+            call.writers |= self._zeroed_for(step, call, operands, before)
             start = step.operands[-1].index
             end = start + nbytes(step.operands[-1])
             self._written = [one for one in self._written if one.end <= start or end <= one.start]
@@ -160,12 +169,65 @@ class _Experiment:
     def _run(self, step: Step, operands: Sequence[Bytes], jobs: Sequence[int] | None = None) -> None:
         self._stepped.run(step, [operand.ctypes.data for operand in operands], jobs)
 
-    def _follows(self, one: Bytes, other: Bytes) -> bool:
-        """Return whether a tensor's first parts are equal in both runs, and every other part differs."""
-        if one.size % self._rows:
-            return False
-        differs = (one.reshape(self._rows, -1) != other.reshape(self._rows, -1)).any(axis=1)
-        return not differs[: self._live].any() and bool(differs[self._live :].all())
+    def _outer(self, call: _Call, operand: Operand, output: Bytes) -> int | None:
+        """Return how often all rows stand in a call's result, the first ones alone equal in both runs; 0 if so nowhere.
+
+        Earlier cases must have shown the same. One shows nothing if the whole result is equal, as with the attention
+        of all positions to a single one.
+        """
+        word = np.dtype(f"u{min(8, output.size // math.prod(operand.shape))}")
+        differs = output.view(word) != self._other.view(operand, self._weights).view(word)
+        elements = differs.reshape(math.prod(operand.shape), -1).any(axis=1)
+        if not elements.any():
+            return call.outer
+        parts, uneven = divmod(elements.size, self._rows)
+        first = int(elements.argmax())
+        for outer in () if uneven else _divisors(parts) if call.outer is None else [call.outer]:
+            if outer and first // (parts // outer) == self._live:
+                rows = elements.reshape(outer, self._rows, -1).any(axis=2)
+                if not rows[:, : self._live].any() and rows[:, self._live :].all():
+                    return outer
+        return 0
+
+    def _zeroed_for(self, step: Step, call: _Call, operands: Sequence[Bytes], before: Bytes) -> set[int]:
+        """Return the writers of what must be zero where rows do not count, or this call makes something else."""
+        zeroed = set()
+        for index, operand in enumerate(step.operands[:-1]):
+            writers = {number for number in self._writers([operand]) if self._calls[number].outer}
+            spoilt = self._spoilt(operand, operands[index]) if writers and call.outer else None
+            if spoilt is None or not self._is_same(
+                step, call, [*operands[:index], spoilt, *operands[index + 1 :]], before
+            ):
+                zeroed |= writers
+        return zeroed
+
+    def _is_same(self, step: Step, call: _Call, operands: Sequence[Bytes], before: Bytes) -> bool:
+        """Return whether jobs of rows that count make these as they are, of other operands."""
+        jobs, outer = call.jobs, call.outer or 1
+        groups = -(-self._live // jobs.rows) if jobs.groups else 0
+        live = [job for job in range(jobs.count) if job // jobs.inner % jobs.groups < groups] if groups else None
+        again = paged(before.size)
+        again[:] = before
+        self._run(step, [*operands[:-1], again], live)
+        few, whole = (array.reshape(outer, self._rows, -1)[:, : self._live] for array in (again, operands[-1]))
+        return np.array_equal(few, whole)
+
+    def _spoilt(self, operand: Operand, view: Bytes) -> Bytes | None:
+        """An operand, no numbers where rows do not count; None of wide integers, which may be indices."""
+        spoilt = paged(view.size)
+        spoilt[:] = view
+        for written in self._written:
+            call, result = self._calls[written.number], self._steps.calls[written.number].operands[-1]
+            if not call.outer or not _overlap(operand, written):
+                continue
+            if np.dtype(result.dtype).kind != "f" and np.dtype(result.dtype).itemsize > 1:
+                return None
+            dead = np.zeros((call.outer, self._rows, nbytes(result) // (call.outer * self._rows)), bool)
+            dead[:, self._live :] = True
+            first, last = max(operand.index, written.start), min(operand.index + view.size, written.end)
+            part = spoilt[first - operand.index : last - operand.index]
+            part[dead.reshape(-1)[first - written.start : last - written.start]] = NO_NUMBER
+        return spoilt
 
     def _writers(self, operands: Sequence[Operand]) -> Iterator[int]:
         """Numbers of the calls whose results these are."""
@@ -173,7 +235,7 @@ class _Experiment:
             if operand.place == "arena":
                 yield from (written.number for written in self._written if _overlap(operand, written))
 
-    def _jobs(self, step: Step, operands: Sequence[Bytes], before: Bytes) -> CallJobs:
+    def _jobs(self, step: Step, operands: Sequence[Bytes], before: Bytes, outer: int) -> CallJobs:
         """Return how the call's jobs are spread over rows, or ``WHOLE``."""
         whole = operands[-1]
         again = paged(whole.size)
@@ -181,7 +243,7 @@ class _Experiment:
         self._run(step, [*operands[:-1], again])
         if self._stepped.loops != 1 or self._stepped.barriers or not np.array_equal(again, whole):
             return WHOLE
-        probe = _Probe(self._stepped, step, operands, self._rows)
+        probe = _Probe(self._stepped, step, operands, self._rows, outer)
         jobs = probe.spread()
         return jobs if jobs.groups > 1 and probe.is_right(jobs, whole) else WHOLE
 
@@ -189,8 +251,8 @@ class _Experiment:
 class _Probe:
     """Jobs of one call, run on memory of its own."""
 
-    def __init__(self, stepped: SteppedCalls, step: Step, operands: Sequence[Bytes], rows: int) -> None:
-        self._stepped, self._step, self._rows = stepped, step, rows
+    def __init__(self, stepped: SteppedCalls, step: Step, operands: Sequence[Bytes], rows: int, outer: int) -> None:
+        self._stepped, self._step, self._rows, self._outer = stepped, step, rows, outer
         self._inputs = [operand.ctypes.data for operand in operands[:-1]]
         self._size = operands[-1].size
 
@@ -202,18 +264,19 @@ class _Probe:
         if not inner or not first or first[0] != 0 or first != list(range(len(first))):
             return WHOLE
         groups = math.ceil(self._rows / len(first))
-        return CallJobs(count, inner, groups, len(first)) if count % (groups * inner) == 0 else WHOLE
+        jobs = CallJobs(count, inner, groups, len(first), outer=self._outer)
+        return jobs if count % (groups * inner) == 0 else WHOLE
 
     def is_right(self, jobs: CallJobs, whole: Bytes) -> bool:
         """Return whether the jobs of each group, and of groups before, make the group's rows of ``whole``."""
         output = _filled(self._size, FILLS[0])
-        parts, reference = output.reshape(self._rows, -1), whole.reshape(self._rows, -1)
+        parts, reference = (array.reshape(self._outer, self._rows, -1) for array in (output, whole))
         period = jobs.groups * jobs.inner
         for group in range(jobs.groups):
             first = range(group * jobs.inner, jobs.count, period)
             self._run(output, [start + job for start in first for job in range(jobs.inner)])
             own = slice(group * jobs.rows, (group + 1) * jobs.rows)
-            if not np.array_equal(parts[own], reference[own]):
+            if not np.array_equal(parts[:, own], reference[:, own]):
                 return False
         return True
 
@@ -234,14 +297,19 @@ class _Probe:
         for fill in FILLS:
             output = _filled(self._size, fill)
             self._run(output, jobs)
-            parts = output.reshape(self._rows, -1)
-            if parts.shape[1] % 8 == 0:  # eight bytes at a time
+            parts = output.reshape(self._outer, self._rows, -1)
+            if parts.shape[2] % 8 == 0:  # eight bytes at a time
                 parts, fill = parts.view(np.uint64), int.from_bytes(bytes([fill] * 8), "little")
-            rows |= set(np.flatnonzero((parts != fill).any(axis=1)).tolist())
+            rows |= set(np.flatnonzero((parts != fill).any(axis=(0, 2))).tolist())
         return sorted(rows)
 
     def _run(self, out: Bytes, jobs: Sequence[int]) -> None:
         self._stepped.run(self._step, [*self._inputs, out.ctypes.data], jobs)
+
+
+def _divisors(number: int) -> list[int]:
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return sorted({*small, *(number // divisor for divisor in small)})
 
 
 def _overlap(operand: Operand, written: _Written) -> bool:

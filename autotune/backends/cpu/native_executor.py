@@ -6,7 +6,7 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import c_int, c_int32, c_void_p
+from ctypes import c_int, c_int32, c_int64, c_void_p
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from autotune.backends.cpu.native_streams import NativeStreams
 from autotune.backends.cpu.program_words import groups_of, host_operands, lanes_of, nbytes, program_words
 from autotune.backends.executor import Arrays, Executor, Span
 from autotune.graph.lanes import Lane, cpu_lane
-from autotune.graph.steps import LiveRows, Operand, Steps
+from autotune.graph.steps import MOST_LIVE, LiveSizes, Operand, Steps
 from autotune.host.pages import RecycledMemory
 from schedules.vocabulary.errors import ArtifactError, RunError, last_line
 
@@ -73,7 +73,7 @@ class NativeExecutor(Executor):
         weights: Sequence[NDArray[Any]],
         cpus: Sequence[int],
         devices: Mapping[int, DeviceCall] | None = None,
-        live: LiveRows | None = None,
+        live: LiveSizes | None = None,
     ) -> None:
         self.lanes = steps.lanes or (cpu_lane(0, len(cpus)),)
         self.groups = groups_of(steps)
@@ -88,7 +88,7 @@ class NativeExecutor(Executor):
         results = RecycledMemory()
         self.makers = [results.maker(tuple(spec.shape), np.dtype(spec.dtype)) for spec in steps.outputs]
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
-        self._words = program_words(steps, self._inputs, live)
+        self._words = program_words(steps, self._inputs, live, self.library.run_sizes is not None)
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
         places = np.array([array.ctypes.data for array in weights], np.uintp)
         where = np.array(cpus, np.int64)
@@ -115,7 +115,7 @@ class NativeExecutor(Executor):
         """Implement ``Executor.run``; an error names the subgraph and its lane."""
         return self._run(inputs, None)
 
-    def run_live(self, inputs: Arrays, live: int) -> list[NDArray[Any]]:
+    def run_live(self, inputs: Arrays, live: Sequence[int]) -> list[NDArray[Any]]:
         """Implement ``Executor.run_live``: jobs of other rows alone do not run."""
         return self._run(inputs, None, live)
 
@@ -190,14 +190,15 @@ class NativeExecutor(Executor):
         except ArtifactError:
             return None
 
-    def _run(self, inputs: Arrays, times: int | None, live: int = 0) -> list[NDArray[Any]]:
+    def _run(self, inputs: Arrays, times: int | None, live: Sequence[int] = ()) -> list[NDArray[Any]]:
         run = Run(self._layout, inputs, [make() for make in self.makers])
-        if live:
-            status = self.library.run_live(
-                self.handle, run.inputs_at, run.outputs_at, times, run.report, self._token, live
-            )
-        else:
-            status = self.library.run(self.handle, run.inputs_at, run.outputs_at, times, run.report, self._token)
+        more: list[Any] = []
+        function = self.library.run
+        if live and self.library.run_sizes is not None:
+            more, function = [(c_int64 * MOST_LIVE)(*live)], self.library.run_sizes
+        elif live:
+            more, function = [live[0]], self.library.run_live
+        status = function(self.handle, run.inputs_at, run.outputs_at, times, run.report, self._token, *more)
         if status != OK:
             self.raise_failure(status, run.said())
         return run.outputs

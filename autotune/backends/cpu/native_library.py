@@ -144,15 +144,23 @@ class NativeLibrary:
         self.fail = self.function("tune_core_raise", None, ctypes.c_char_p)
 
     @cached_property
+    def run_sizes(self) -> ctypes._NamedFuncPointer | None:
+        """``tune_core_run_sizes``; None of an artifact of an older version, which lacks it."""
+        return self._optional("tune_core_run_sizes", *[c_void_p] * 7)
+
+    @cached_property
     def run_live(self) -> ctypes._NamedFuncPointer:
-        """``tune_core_run_live``, which artifacts of older versions lack."""
+        """``tune_core_run_live``, for one open size: artifacts of 0.4.0 and older have it, not ``run_sizes``."""
         return self.function("tune_core_run_live", c_int, *[c_void_p] * 6, c_int64)
 
     @cached_property
     def run_rows(self) -> ctypes._NamedFuncPointer | None:
         """``tune_core_run_rows``; None of an artifact of an older version, which lacks it."""
+        return self._optional("tune_core_run_rows", *[c_void_p] * 5, c_int64)
+
+    def _optional(self, name: str, *arguments: object) -> ctypes._NamedFuncPointer | None:
         try:
-            return self.function("tune_core_run_rows", c_int, *[c_void_p] * 5, c_int64)
+            return self.function(name, c_int, *arguments)
         except ArtifactError:
             return None
 

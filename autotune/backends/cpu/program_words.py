@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.graph.lanes import Lane
-from autotune.graph.steps import WHOLE, Group, LiveRows, Operand, Step, Steps
+from autotune.graph.steps import WHOLE, Group, LiveSizes, Operand, Step, Steps
 
 PLACES = {"arena": 0, "input": 1, "weight": 2}
 
@@ -41,12 +41,15 @@ def nbytes(operand: Operand) -> int:
     return math.prod(operand.shape) * np.dtype(operand.dtype).itemsize
 
 
-def program_words(steps: Steps, input_bytes: Sequence[int], live: LiveRows | None = None) -> NDArray[np.int64]:
+def program_words(
+    steps: Steps, input_bytes: Sequence[int], live: LiveSizes | None = None, many_sizes: bool = True
+) -> NDArray[np.int64]:
     """The words of ``steps``; kernels are known by the number of the call that makes them.
 
     Args:
         input_bytes: sizes of the model's inputs that have elements.
         live: which jobs may be left out; None if all of them always run.
+        many_sizes: whether the core knows several open sizes; those in artifacts of 0.4.0 and older know one.
     """
     lanes = lanes_of(steps)
     words = [steps.arena_bytes, len(input_bytes), *input_bytes, len(steps.outputs)]
@@ -66,9 +69,13 @@ def program_words(steps: Steps, input_bytes: Sequence[int], live: LiveRows | Non
             number += 1
     for space in steps.spaces or [(0, 0)] * number:
         words += space
-    words.append(0 if live is None else live.rows)
-    for jobs in () if live is None else live.calls:
-        words += [jobs.count, jobs.inner, jobs.groups, jobs.rows, jobs.row_bytes]
+    sizes = () if live is None else live.sizes
+    if many_sizes or not sizes:
+        words.append(len(sizes))
+    for size in sizes:
+        words.append(size.rows)
+        for jobs in size.calls:
+            words += [jobs.count, jobs.inner, jobs.groups, jobs.rows, *([jobs.outer] * many_sizes), jobs.row_bytes]
     return np.array(words, np.int64)
 
 

@@ -34,6 +34,9 @@ MOST_WASTE = 1.3
 """Most multiply-adds per needed one, by tiles and blocks that are not full. Without a mask, one kernel takes as long as
 three at 1.43 (50 positions), and 0.90 of it at 1.15 (197)."""
 
+BY_ELEMENT = frozenset({"Add", "And", "Cast", "Div", "Mul", "Not", "Or", "Sub", "Where"})
+"""Operators that masks are made with, of whose result a row needs one row of each input."""
+
 LEAST_BY_ROW = 256
 """Positions from which a mask that differs by row, which the kernel turns, is no hindrance: one kernel takes 1.02 times
 as long as three at 64, 1.03 times at 197, and 0.73 of it at 512."""
@@ -70,10 +73,12 @@ class _Joined(AttentionStep):
             entry.version >= LAST_BY_DEFAULT for entry in model.opset_import if entry.domain in STANDARD_DOMAINS
         )
         self._made_masks: dict[object, str] = {}
+        self._rows: dict[str, str] = {}
 
     def replaced(self, node: NodeProto) -> bool:
         """Append attention in the place of weights · values."""
         attention = self._attention(node)
+        attention = None if attention is None else self._one_row(attention)
         extents = None if attention is None else self._extents(attention)
         if attention is None or extents is None:
             return False
@@ -199,6 +204,47 @@ class _Joined(AttentionStep):
                 return None
             extents_of_masks.append(extents)
         return extents_of_masks
+
+    def _one_row(self, attention: _Attention) -> _Attention:
+        """``attention`` with masks of one row where all rows of a mask are equal, as of padding that was expanded."""
+        masks = [self._row_of(name) or name for name in attention.scores.masks]
+        choice = attention.choice
+        if choice:
+            choice = (self._row_of(choice[0]) or choice[0], *choice[1:])
+        return replace(attention, scores=replace(attention.scores, masks=masks), choice=choice)
+
+    def _row_of(self, name: str) -> str:
+        """Emit one row of what has equal rows, axis 2 of 4; empty where rows may differ.
+
+        What has one row, or fewer axes than rows and elements, is that row itself.
+        """
+        if name not in self._rows:
+            self._rows[name] = self._made_row(name)
+        return self._rows[name]
+
+    def _made_row(self, name: str) -> str:
+        shape, array, node = self.scope.shapes.get(name), self.array(name), self.makers.get(name)
+        if shape is None or (len(shape) > 1 and shape[-2] != 1 and array is None and node is None):
+            return ""
+        if len(shape) < 2 or shape[-2] == 1:
+            return name
+        if array is not None:
+            same = np.array_equal(np.broadcast_to(array[..., :1, :], array.shape), array)
+            return self.const(array[..., :1, :]) if same else ""
+        assert node is not None
+        if node.domain or node.op_type not in (*BY_ELEMENT, "Expand"):
+            return ""
+        inputs = [*node.input[:1]] if node.op_type == "Expand" else [*node.input]
+        rows = [self._row_of(str(one)) for one in inputs]
+        if not all(rows):
+            return ""
+        wanted = (*shape[:-2], 1, shape[-1])
+        if node.op_type == "Expand":
+            row = rows[0] if self.scope.shapes[rows[0]] == wanted else self.op("Expand", rows[0], self.ints(*wanted))
+        else:
+            row = self.op(node.op_type, *rows, **attributes_of(node))
+        self.declare(row, wanted, self.scope.types[name])
+        return row
 
     def _mask(self, attention: _Attention, extents: Sequence[tuple[int, ...]]) -> str:
         """Emit what is added to the scores, once for all layers that share it; empty if nothing is."""

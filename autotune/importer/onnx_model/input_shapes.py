@@ -317,12 +317,17 @@ def assumed_text(name: str, values: Sequence[ValueInfoProto], sets: Sequence[Map
         sets: a shape of each input in each set.
     """
     flags, bound = list[str](), set[str]()
+    axes = (zip(*(shapes[value.name] for shapes in sets), strict=True) for value in values)
+    is_paired = len({sizes for of_input in axes for sizes in of_input if len(set(sizes)) > 1}) > 1
     for value in values:
         dims = value.type.tensor_type.shape.dim
         open_names = [dim_name(dim) for dim in dims if not is_known(dim)]
         if all(symbol in bound for symbol in open_names) and open_names:
             continue  # another input's option says them
         bound |= set(open_names) - {""}
+        if is_paired:
+            flags += [input_flag(value.name, shapes[value.name]) for shapes in sets]
+            continue
         sizes = zip(*(shapes[value.name] for shapes in sets), strict=True)
         flags.append(input_flag(value.name, [_sizes_text(list(dict.fromkeys(choices))) for choices in sizes]))
     described = ", ".join(f"{value.name!r} is {shape_text(value.type.tensor_type.shape)}" for value in values)

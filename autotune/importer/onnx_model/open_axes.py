@@ -19,6 +19,9 @@ from autotune.interface import Interface, OpenSpec
 QUANTISER = "DynamicQuantizeLinear"
 """The operator that takes a scale from all numbers of a tensor."""
 
+POSITION_MIXERS = frozenset({"Conv", "ConvTranspose", "GRU", "LSTM", "Loop", "RNN", "Scan"})
+"""Operators that work along a sequence: kernels for one length compute all of it."""
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -92,6 +95,21 @@ def quantises_whole_tensors(model: onnx.ModelProto | None) -> bool:
     """
     nodes = [] if model is None else model.graph.node
     return any(node.op_type == QUANTISER and node.domain in STANDARD_DOMAINS for node in nodes)
+
+
+def mixes_positions(model: onnx.ModelProto | None) -> bool:
+    """Return whether operators of the main graph work along sequences in a way of which nothing can be left out."""
+    return any(node.op_type in POSITION_MIXERS for node in ([] if model is None else model.graph.node))
+
+
+def constant_extents(model: onnx.ModelProto | None) -> frozenset[int]:
+    """The extents of all constants: those of tables of positions say how long a sequence may be."""
+    if model is None:
+        return frozenset()
+    tensors = [*model.graph.initializer]
+    for node in model.graph.node:
+        tensors += [attribute.t for attribute in node.attribute if attribute.type == onnx.AttributeProto.TENSOR]
+    return frozenset(int(extent) for tensor in tensors for extent in tensor.dims)
 
 
 def sets_with_live(model: onnx.ModelProto | None, sets: Sequence[Shapes]) -> tuple[Shapes, ...]:

@@ -88,7 +88,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
                 "unroll": columns["unroll"],
             }
 
-        return ranked(Space(OP, self.version, knobs, None, derive), terms, 4)
+        return ranked(Space(OP, self.version, knobs, None, derive, jobs="chunks"), terms, 4)
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
         """In AVX-512 or AVX2."""

@@ -24,6 +24,7 @@ from autotune.artifact.manifest import (
     sealed,
     sha256,
 )
+from autotune.graph.steps import CallJobs, LiveRows, LiveSizes
 from schedules.vocabulary.errors import ArtifactError
 from tests.autotune_tests.composites import three_segments, two_batches
 
@@ -205,3 +206,16 @@ def test_a_fallback_partition_that_is_no_model_is_refused(segments):
     changed(segments, lambda data: data["parts"][1].update(identity=sha256(path)))
     with pytest.raises(ArtifactError, match="is no ONNX file"):
         read_composite(segments)
+
+
+def test_what_older_versions_said_of_one_open_size_is_read(batches):
+    """0.4.0 wrote it without a list of sizes."""
+    live = {"symbol": "batch", "rows": 8, "calls": [{"count": 8, "inner": 1, "groups": 8, "rows": 1}], "seconds": [0.5]}
+
+    def older(manifest):
+        manifest["parts"][1]["live"] = live
+
+    changed(batches, older)
+    one = LiveRows("batch", 8, (CallJobs(8, 1, 8, 1),))
+    found = read_composite(batches).parts[1].live
+    assert (found, found.seconds) == (LiveSizes((one,)), (0.5,))

@@ -43,7 +43,7 @@ class Whole(Executor):
 
 
 def test_live_rows_are_no_more_than_a_hint():
-    (output,) = Whole(Part(True), Part(True)).run_live([np.zeros(3)], 2)
+    (output,) = Whole(Part(True), Part(True)).run_live([np.zeros(3)], [2])
     assert output.tolist() == [2.0, 2.0, 2.0]
 
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.graph.flattening import flatten
-from autotune.graph.steps import CallJobs, LiveRows
+from autotune.graph.steps import CallJobs, LiveRows, LiveSizes, nested
 from autotune.importer.program import import_program
 from autotune.measure.measurer import symbol_of
 from schedules.lower import BASELINE, load_program
@@ -110,9 +110,28 @@ def test_models_are_valid():
 )
 def test_a_run_of_fewer_rows_takes_the_share_of_the_jobs_that_are_left(live, threads, share):
     """A call of 1 s always runs whole; the four jobs of one of 3 s make four of 16 rows each."""
-    rows = LiveRows("n", 16, (CallJobs(), CallJobs(4, 1, 4, 4)), (1.0, 3.0))
-    assert rows.share(live, threads) == pytest.approx(share)
+    rows = LiveSizes((LiveRows("n", 16, (CallJobs(), CallJobs(4, 1, 4, 4))),), (1.0, 3.0))
+    assert rows.share({"n": live}, threads) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("rows", "parts", "share"), [(1, 1, 1 / 6), (2, 1, 1 / 3), (1, 3, 1 / 2), (2, 2, 2 / 3)])
+def test_two_sizes_leave_out_what_either_does(rows, parts, share):
+    sizes = LiveRows("rows", 2, (CallJobs(6, 3, 2, 1),)), LiveRows("parts", 3, (CallJobs(6, 1, 3, 1),))
+    assert LiveSizes(sizes, (1.0,)).share({"rows": rows, "parts": parts}, 1) == pytest.approx(share)
+
+
+def test_sizes_are_put_one_within_the_other():
+    """Of the last call jobs lie the other way round, so one size leaves them out; its zeros stay."""
+    rows, parts = CallJobs(6, 3, 2, 1, 8), CallJobs(6, 1, 3, 1, 4, outer=2)
+    inner = LiveRows("parts", 3, (parts, parts, CallJobs(), CallJobs(6, 2, 3, 1, 4)))
+    outer = LiveRows("rows", 2, (rows, rows, rows, CallJobs(6, 1, 2, 1)))
+    assert nested([outer]) == (outer,)
+    found = nested([inner, outer])
+    assert [size.symbol for size in found] == ["rows", "parts"]
+    assert found[0] == outer
+    assert found[1].calls == (parts, parts, CallJobs(), CallJobs(6, 2, 0, 1, 4))
 
 
 def test_rows_are_the_share_where_no_times_are_known():
-    assert LiveRows("n", 16, (CallJobs(),)).share(4, 1) == 0.25
+    sizes = LiveRows("n", 16, (CallJobs(),)), LiveRows("m", 4, (CallJobs(),))
+    assert LiveSizes(sizes).share({"n": 4, "m": 2}, 1) == 0.125

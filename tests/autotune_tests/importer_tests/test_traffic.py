@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.importer.traffic import MOST_POSITIONS, WORTH, read_traffic, sets_of
+from autotune.importer.traffic import (
+    ATTENTION_POSITIONS,
+    CALL_POSITIONS,
+    CLEARED_POSITIONS,
+    MOST_POSITIONS,
+    WORTH,
+    read_traffic,
+    sets_of,
+)
 from schedules.vocabulary.errors import UsageError
 
 CALLS = st.lists(
@@ -35,9 +43,9 @@ def test_every_call_fits_into_a_set_and_shares_add_up(calls, most):
 def test_sets_are_where_the_traffic_is():
     lengths = {16: 5000, 40: 4000, 120: 50, 128: 30, 512: 3}
     sets = sets_of(traffic_of([((1, length), count) for length, count in lengths.items()]))
-    assert [shapes["ids"] for shapes, _ in sets][:2] == [(1, 16), (1, 48)]
+    assert [shapes["ids"] for shapes, _ in sets][:2] == [(1, 32), (1, 64)]
     assert sets[-1][0]["ids"] == (1, 512)
-    assert max(sets, key=lambda pair: pair[1])[0]["ids"] in {(1, 16), (1, 48)}
+    assert max(sets, key=lambda pair: pair[1])[0]["ids"] in {(1, 32), (1, 64)}
 
 
 def test_a_size_that_saves_little_gets_no_set():
@@ -49,11 +57,18 @@ def test_a_size_that_saves_little_gets_no_set():
 def test_short_sequences_have_sets_of_several_rows():
     calls = [((batch, length), 10) for batch in (1, 2, 32) for length in (16, 64, 512)]
     sets = sets_of(traffic_of(calls))
-    assert [shapes["ids"] for shapes, _ in sets] == [(1, 512), (8, 64), (32, 16)]
-    work = {16: 3 * 32 + 35 * 16, 64: 6 * 32 + 35 * 64, 512: 35 * 32 + 35 * 512}
+    assert [shapes["ids"] for shapes, _ in sets] == [(1, 512), (8, 64)]
+    short = 35 * (16 * (1 + 64 / ATTENTION_POSITIONS) + CLEARED_POSITIONS * (64 - 16))
+    middle, long = 35 * 64 * (1 + 64 / ATTENTION_POSITIONS), 35 * 512 * (1 + 512 / ATTENTION_POSITIONS)
+    work = {64: 2 * 6 * CALL_POSITIONS + short + middle, 512: 35 * CALL_POSITIONS + long}
     assert {shapes["ids"][1]: share for shapes, share in sets} == pytest.approx(
         {length: own / sum(work.values()) for length, own in work.items()}
     )
+
+
+def test_positions_that_are_computed_in_any_case_have_more_sets():
+    calls = traffic_of([((1, length), 10) for length in range(8, 129, 8)])
+    assert len(sets_of(calls)) < len(sets_of(calls, mixed=True))
 
 
 @given(CALLS, st.integers(1, 12))
@@ -68,20 +83,26 @@ def test_calls_that_cannot_be_cut_have_sets_that_serve_some(calls, most):
 def test_calls_that_cannot_be_cut_have_sets_of_one_row_and_of_many():
     calls = [((batch, length), 10) for batch in (1, 32) for length in (16, 120, 512)]
     chosen = [shapes["ids"] for shapes, _ in sets_of(traffic_of(calls), whole=True)]
-    assert {(1, 128), (1, 512), (32, 16), (32, 128)} <= {(b, -(-n // 16) * 16) for b, n in chosen}
+    assert {(1, 512), (32, 32), (32, 128)} <= set(chosen)
     assert max(batch * length for batch, length in chosen) <= MOST_POSITIONS  # ONNX Runtime runs 32 x 512
 
 
 @pytest.mark.parametrize(
     ("lengths", "expected"),
     [
-        ((3, 37, 77), {16, 48, 77}),  # none beyond the longest, which may be all that the model takes
-        ((16000, 32100), {16000, 32100}),
+        ((3, 37, 77), {32, 64, 96}),
+        ((16000, 32100), {16000, 32128}),
     ],
 )
 def test_lengths_of_sequences_are_rounded(lengths, expected):
-    ids = sets_of(traffic_of([((2, length), 10) for length in lengths]))
-    assert {shapes["ids"][1] for shapes, _ in ids} == expected
+    calls = traffic_of([((2, length), 10) for length in lengths])
+    assert {shapes["ids"][1] for shapes, _ in sets_of(calls, limits={512, 384})} == expected
+
+
+@pytest.mark.parametrize("limits", [(), (77,), (90, 512)])
+def test_the_longest_may_be_all_that_a_table_of_positions_has(limits):
+    sets = sets_of(traffic_of([((2, length), 10) for length in (3, 37, 77)]), limits=limits)
+    assert max(shapes["ids"][1] for shapes, _ in sets) == 77
 
 
 @pytest.mark.parametrize("shape", [(3, 100, "size"), (3, "size", "size"), (80, "size")])

@@ -21,7 +21,7 @@ from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.tuning import tune as tuning
 from autotune.tuning.multi_shape import ShapeSets
 from autotune.tuning.run_plan import PartJob, part_options
-from autotune.validation.independence import live_rows
+from autotune.validation.independence import live_sizes
 from schedules.vocabulary.errors import ArtifactError, UsageError
 from tests.autotune_tests.fakes import fake_device, interrupt_the_first_part
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
@@ -30,7 +30,7 @@ from tests.models import save
 BATCHES = ({"rows": (1, 24)}, {"rows": (8, 24)})
 LENGTHS = tuple({"ids": shape, "mask": shape} for shape in ((1, 4), (2, 16)))
 LONG = tuple({"ids": shape, "mask": shape} for shape in ((1, 64), (4, 16)))
-RANGE = (16, 32, 64, 128)
+RANGE = ((4, 32), (2, 64), (1, 128))
 SIZES = ({"image": (1, 3, 16, 16)}, {"image": (1, 3, 24, 20)})
 
 
@@ -125,20 +125,21 @@ def long(built, tmp_path_factory):
 
 
 def test_jobs_of_a_length_and_of_a_batch_are_left_out(long):
-    assert [live.symbol for live in (part.live for part in read_composite(long[1].artifact).parts)] == [
-        "length",
-        "batch",
-    ]
-    for live in (part.live for part in read_composite(long[1].artifact).parts):
-        assert len(live.seconds) == len(live.calls)
-        assert 0 < live.share(1, 1) < live.share(live.rows, 1) == pytest.approx(1.0)
+    one, four = (part.live for part in read_composite(long[1].artifact).parts)
+    assert [[size.symbol for size in live.sizes] for live in (one, four)] == [["length"], ["batch", "length"]]
+    for live in (one, four):
+        assert {len(size.calls) for size in live.sizes} == {len(live.seconds)}
+        whole = {size.symbol: size.rows for size in live.sizes}
+        assert live.share(whole, 1) == pytest.approx(1.0)
+        for symbol in whole:
+            assert 0 < live.share({**whole, symbol: 1}, 1) < 1
 
 
 def test_what_changes_results_is_not_left_out(long, monkeypatch):
     composite = read_composite(long[1].artifact)
     part = composite.parts[1]
     artifact, shapes = replace(composite.open(part), live=None), part.shapes
-    assert live_rows(artifact, composite.interface, shapes, 0) == part.live
+    assert live_sizes(artifact, composite.interface, shapes, 0) == part.live
     real = OneShapeExecutor.live_rows
 
     def wrong(self, *arguments):
@@ -146,14 +147,14 @@ def test_what_changes_results_is_not_left_out(long, monkeypatch):
         return rows and replace(rows, calls=tuple(replace(jobs, rows=2 * jobs.rows) for jobs in rows.calls))
 
     monkeypatch.setattr(OneShapeExecutor, "live_rows", wrong)  # each group is said to make twice the rows that it does
-    assert live_rows(artifact, composite.interface, shapes, 0) is None
+    assert live_sizes(artifact, composite.interface, shapes, 0) is None
 
 
 def test_what_is_left_out_of_a_length_shows_nothing(long):
     model, result = long
     session, rng = autotune.InferenceSession(result.artifact), np.random.default_rng(0)
     sizes = [(1, length) for length in (64, 1, 63, 17, 32, 33)] + [
-        (count, length) for count in (4, 1, 3, 2) for length in (16, 5)
+        (count, length) for count in (4, 1, 3, 2) for length in (16, 5, 9, 8)
     ]
     for count, size in sizes:
         mask = (np.arange(size)[None] < rng.integers(1, size + 1, (count, 1))).astype(np.int64)
@@ -185,14 +186,15 @@ def test_open_lengths_without_shapes_are_a_range(built, caplog, tmp_path):
     model, result = built("tiny_open_length", (), out=tmp_path / "ranged.tuned", log=tmp_path / "t.db")
     said = [text for text in caplog.messages if "open sizes are taken as" in text]
     assert len(said) == 1
-    flag, described = "--input 'ids:1x{16,32,64,128}'", "('ids' is batch x length, 'mask' is batch x length)"
-    assert said[0] == f"tiny_open_length.onnx: open sizes are taken as {flag} {described}; for others give --input"
-    assert [part.shapes["ids"] for part in read_composite(result.artifact).parts] == [(1, size) for size in RANGE]
+    flags = " ".join(f"--input ids:{count}x{size}" for count, size in RANGE)
+    described = "('ids' is batch x length, 'mask' is batch x length)"
+    assert said[0] == f"tiny_open_length.onnx: open sizes are taken as {flags} {described}; for others give --input"
+    assert tuple(part.shapes["ids"] for part in read_composite(result.artifact).parts) == RANGE
     session = autotune.InferenceSession(result.artifact)
     rng = np.random.default_rng(0)
-    for length in (1, 16, 17, 63, 100, 128):
-        mask = (np.arange(length)[None] < rng.integers(1, length + 1)).astype(np.int64)
-        assert agrees(model, session, {"ids": rng.integers(0, 4, (1, length)), "mask": mask})
+    for count, length in ((1, 1), (1, 16), (4, 17), (3, 9), (9, 63), (1, 100), (2, 128)):
+        mask = (np.arange(length)[None] < rng.integers(1, length + 1, (count, 1))).astype(np.int64)
+        assert agrees(model, session, {"ids": rng.integers(0, 4, (count, length)), "mask": mask})
     options = Options(out=result.artifact, log=tmp_path / "t.db", threads=1, shapes=assumed_sets(model)[0])
     again = tuning.build(model, options)  # what is assumed is what the options that are named ask for
     assert again.artifact == result.artifact
@@ -202,24 +204,23 @@ def test_lengths_beyond_a_range_run_on_onnxruntime(built, tmp_path, caplog):
     model, result = built("tiny_open_length", (), out=tmp_path / "ranged.tuned", fallback="onnxruntime", trials=4)
     assert kind_of(result.artifact) == SHAPES
     session = autotune.InferenceSession(result.artifact)
-    for length in (RANGE[-1], RANGE[-1] + 1, 300):
+    longest = RANGE[-1][1]
+    for length in (longest, longest + 1, 300):
         ids = np.random.default_rng(length).integers(0, 9, (2, length))
         assert agrees(model, session, {"ids": ids, "mask": np.ones_like(ids)})
-        assert ("ONNX Runtime runs calls of other sizes" in caplog.text) == (length > RANGE[-1])
+        assert ("ONNX Runtime runs calls of other sizes" in caplog.text) == (length > longest)
 
 
 def test_batches_that_no_set_has_are_calls_of_one(built, tmp_path, caplog):
     model, result = built("tiny_open_length", (), out=tmp_path / "any.tuned", fallback="none", trials=4)
     session = autotune.InferenceSession(result.artifact)
     assert [spec.shape for spec in session.get_inputs()] == [["batch", "length"]] * 2
-    assert {part.shapes["ids"][0] for part in read_composite(result.artifact).parts} == {1}
-    with pytest.raises(UsageError, match="has no open batch whose rows are independent"):
-        autotune.InferenceSession(
-            result.artifact, serve=autotune.ServeOptions(max_batch=4)
-        )  # there is none to join into
-    for batch, length in ((1, 16), (2, 16), (5, 100)):
+    assert {part.shapes["ids"][0] for part in read_composite(result.artifact).parts} == {1, 2, 4}
+    joined = autotune.InferenceSession(result.artifact, serve=autotune.ServeOptions(max_batch=4))
+    for batch, length in ((1, 16), (2, 16), (5, 100), (9, 20)):
         ids = np.random.default_rng(length).integers(0, 9, (batch, length))
-        assert agrees(model, session, {"ids": ids, "mask": np.ones_like(ids)})
+        for served in (session, joined):
+            assert agrees(model, served, {"ids": ids, "mask": np.ones_like(ids)})
 
 
 def words_without_a_mask():
@@ -248,8 +249,8 @@ def signal():
 @pytest.mark.parametrize(
     ("make", "served"),
     [
-        (words_without_a_mask, [{"ids": (1, size)} for size in RANGE]),
-        (two_lengths, [{"x": (1, size, 8), "z": (1, 8, size)} for size in RANGE]),
+        (words_without_a_mask, [{"ids": shape} for shape in RANGE]),
+        (two_lengths, [{"x": (count, size, 8), "z": (count, 8, size)} for count, size in RANGE]),
         (lambda: conv_model(("n", 3, "height", "width")), [{"x": (1, 3, 224, 224)}]),
         (signal, [{"audio": (1, 1, 16_000)}]),
         (lambda: conv_model(("n", 3, 8, 8)), [{"x": (1, 3, 8, 8)}]),

@@ -7,7 +7,7 @@ from autotune.backends.cpu.live_rows import live_rows
 from autotune.backends.cpu.native_executor import NativeExecutor
 from autotune.backends.executor import LiveCase
 from autotune.graph.lanes import cpu_lane
-from autotune.graph.steps import CallJobs, Group, Operand, Step, Steps
+from autotune.graph.steps import CallJobs, Group, LiveSizes, Operand, Step, Steps, nested
 
 SIZE = 8
 BYTES = 8 * SIZE
@@ -26,25 +26,48 @@ def chain(*symbols, **more):
     return Steps(calls, (operand(len(symbols)),), len(symbols) * BYTES, (), **more)
 
 
-def cases(*lives):
+def cases(*lives, rows=SIZE):
+    """Calls of ``rows`` rows, which stand in the input as often as there is room."""
     rng = np.random.default_rng(0)
     live_cases = []
     for live in lives:
         zeros = rng.uniform(1.0, 10.0, SIZE)
         other = zeros.copy()
-        zeros[live:], other[live:] = 0.0, 20.0 + np.arange(SIZE - live)
+        dead = np.arange(SIZE) % rows >= live
+        zeros[dead], other[dead] = 0.0, 20.0 + np.arange(dead.sum())
         live_cases.append(LiveCase(live, [zeros], [other]))
     return live_cases
 
 
-def rows_of(library, steps, *lives):
-    return live_rows(library, steps, (), "batch", SIZE, cases(*lives or (1, 4, 7)))
+def rows_of(library, steps, *lives, rows=SIZE):
+    return live_rows(library, steps, (), "batch", rows, cases(*lives or range(rows - 1, 0, -1), rows=rows))
 
 
 def test_jobs_of_single_rows_are_found(library):
     live = rows_of(library, chain("twice", "twice"))
-    assert live.calls == (CallJobs(SIZE, 1, SIZE, 1, row_bytes=8), CallJobs(SIZE, 1, SIZE, 1))
+    assert live.calls == (CallJobs(SIZE, 1, SIZE, 1),) * 2
     assert (live.symbol, live.rows) == ("batch", SIZE)
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_rows_may_stand_several_times_in_a_result(library, rows):
+    live = rows_of(library, chain("twice"), rows=rows)
+    assert live.calls == (CallJobs(SIZE, 1, rows, 1, outer=SIZE // rows),)
+
+
+def test_a_case_in_which_nothing_differs_shows_nothing(library):
+    steps = chain("twice")
+    same = LiveCase(3, *([np.ones(SIZE)] for _ in range(2)))
+    live = live_rows(library, steps, (), "batch", SIZE, [*cases(4), same])
+    assert live == rows_of(library, steps, 4)
+    assert live_rows(library, steps, (), "batch", SIZE, [same]) is None
+
+
+def test_what_no_number_would_spoil_is_zeroed(library):
+    """Finite numbers are multiplied by zero there; what is left out may be none."""
+    live = rows_of(library, chain("twice", "glance", "twice"))
+    assert [jobs.row_bytes for jobs in live.calls] == [8, 0, 0]
+    assert all(jobs.groups == SIZE for jobs in live.calls)
 
 
 def test_what_another_call_reads_is_zeroed(library):
@@ -61,12 +84,41 @@ def test_programs_on_several_lanes_run_whole(library):
     assert rows_of(library, chain("twice", **lanes)) is None
 
 
-@pytest.mark.parametrize("symbols", [("twice", "twice"), ("twice", "mix"), ("twice", "mix", "twice")])
+@pytest.mark.parametrize(
+    "symbols", [("twice", "twice"), ("twice", "mix"), ("twice", "mix", "twice"), ("twice", "glance", "twice")]
+)
 def test_live_rows_are_those_of_a_whole_run(library, symbols):
     steps = chain(*symbols)
-    machine = NativeExecutor({2: library}, steps, (), [-1, -1], live=rows_of(library, steps))
+    machine = NativeExecutor({2: library}, steps, (), [-1, -1], live=LiveSizes((rows_of(library, steps),)))
     for case in cases(*range(1, SIZE)):
         machine.run([np.full(SIZE, np.nan)])
-        (whole,), (few,) = machine.run(case.zeros), machine.run_live(case.zeros, case.live)
+        (whole,), (few,) = machine.run(case.zeros), machine.run_live(case.zeros, [case.live])
         assert np.array_equal(few[: case.live], whole[: case.live])
     machine.close()
+
+
+@pytest.mark.parametrize("symbols", [("twice", "twice"), ("glance", "twice"), ("twice", "glance")])
+def test_rows_and_their_parts_are_left_out_at_once(library, symbols):
+    """Eight numbers are two rows of four parts."""
+    steps = chain(*symbols)
+    rows, parts = (live_rows(library, steps, (), name, *found(size)) for name, size in (("rows", 2), ("parts", 4)))
+    live = LiveSizes(nested([parts, rows]))
+    assert [size.symbol for size in live.sizes] == ["rows", "parts"]
+    machine = NativeExecutor({2: library}, steps, (), [-1, -1], live=live)
+    x = np.random.default_rng(0).uniform(1.0, 10.0, (2, 4))
+    for row, part in np.ndindex(2, 4):
+        zeros = np.zeros((2, 4))
+        zeros[: row + 1, : part + 1] = x[: row + 1, : part + 1]
+        machine.run([np.full(SIZE, np.nan)])
+        (whole,), (few,) = machine.run([zeros.ravel()]), machine.run_live([zeros.ravel()], [row + 1, part + 1])
+        own = np.s_[: row + 1, : part + 1]
+        assert np.array_equal(few.reshape(2, 4)[own], whole.reshape(2, 4)[own])
+    machine.close()
+
+
+def found(size):
+    """Arguments of ``live_rows`` for the two rows, or the four parts of each."""
+    if size == 4:
+        return 4, cases(3, 2, 1, rows=4)
+    (zeros,), (other,) = cases(4)[0].zeros, cases(4)[0].other
+    return 2, [LiveCase(1, [zeros], [other])]

@@ -17,7 +17,7 @@ from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
-from autotune.graph.steps import CallJobs, LiveRows, Operand, Piece, Step, Steps, arrange
+from autotune.graph.steps import CallJobs, LiveRows, LiveSizes, Operand, Piece, Step, Steps, arrange
 from autotune.host.machine import thread_cpus
 from autotune.measure.output_check import aligned
 from schedules.vocabulary.errors import ArtifactError, RunError
@@ -348,7 +348,7 @@ def test_jobs_of_rows_that_do_not_count_are_left_out(library, threads, inner, gr
     source, result = Operand("input", 0, (size,), "float64"), Operand("arena", 0, (size,), "float64")
     jobs = CallJobs(size, inner, groups, rows, size * 8 // total if zeroed else 0)
     places = [cpu for cpu, _ in zip(thread_cpus(2) * 3, range(threads), strict=False)]
-    live = LiveRows("n", total, (jobs,))
+    live = LiveSizes((LiveRows("n", total, (jobs,)),))
     machine = NativeExecutor(
         {threads: library}, Steps((Step("mix", (source, result)),), (result,), 96, ()), (), places, None, live
     )
@@ -356,7 +356,7 @@ def test_jobs_of_rows_that_do_not_count_are_left_out(library, threads, inner, gr
     (whole,) = machine.run([x])
     for count in range(1, total + 1):
         machine.run([x])  # what jobs that are left out would have written over
-        (got,) = machine.run_live([x * 2.0], count)
+        (got,) = machine.run_live([x * 2.0], [count])
         (fresh,) = machine.run([x * 2.0])
         job = np.arange(size)
         ran = job // inner % groups < -(-count // rows)
@@ -364,6 +364,35 @@ def test_jobs_of_rows_that_do_not_count_are_left_out(library, threads, inner, gr
         if zeroed and count < total:
             expected[count * size // total :] = 0.0
         assert np.array_equal(got, expected), count
+    machine.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("inner", "zeroed"), [(1, False), (1, True), (2, False)])
+def test_jobs_are_left_out_along_two_sizes(library, threads, inner, zeroed):
+    """24 numbers: two rows, of three parts, of four numbers or of two that two jobs make."""
+    size, around = 24, 12
+    source, result = Operand("input", 0, (size,), "float64"), Operand("arena", 0, (size,), "float64")
+    groups = 3 if inner == 1 else 2
+    rows = CallJobs(size, around, 2, 1, 96 if zeroed else 0)
+    parts = CallJobs(size, around // groups if inner == 1 else inner, groups, 1, 32 if zeroed else 0, outer=2)
+    live = LiveSizes((LiveRows("rows", 2, (rows,)), LiveRows("parts", groups, (parts,))))
+    places = [cpu for cpu, _ in zip(thread_cpus(2), range(threads), strict=False)]
+    steps = Steps((Step("mix", (source, result)),), (result,), size * 8, ())
+    machine = NativeExecutor({threads: library}, steps, (), places, None, live)
+    x = np.arange(size, dtype=np.float64)
+    (whole,) = machine.run([x])
+    (fresh,) = machine.run([x * 2.0])
+    for row, part in np.ndindex(2, groups):
+        machine.run([x])
+        (got,) = machine.run_live([x * 2.0], [row + 1, part + 1])
+        job = np.arange(size)
+        ran = (job // rows.inner % 2 <= row) & (job // parts.inner % groups <= part)
+        expected = np.where(ran, fresh, whole)
+        if zeroed:
+            expected.reshape(2, 3, 4)[row + 1 :] = 0.0
+            expected.reshape(2, 3, 4)[:, part + 1 :] = 0.0
+        assert np.array_equal(got, expected), (row, part)
     machine.close()
 
 

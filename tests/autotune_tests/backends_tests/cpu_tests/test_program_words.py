@@ -1,24 +1,31 @@
 """The words of a program: what the core reads at their end of rows that may be left out."""
 
-import pytest
-
 from autotune.backends.cpu.program_words import program_words
-from autotune.graph.steps import CallJobs, LiveRows, Operand, Step, Steps
+from autotune.graph.steps import CallJobs, LiveRows, LiveSizes, Operand, Step, Steps
 
 GIVEN, MADE, LAST = (Operand(place, at, (4, 3), "float32") for place, at in (("input", 0), ("arena", 0), ("arena", 64)))
 STEPS = Steps((Step("one", (GIVEN, MADE)), Step("two", (MADE, LAST))), (LAST,), 128, ())
-PER_CALL = 5
+PER_CALL = 6
 
 
 def test_a_program_without_open_size_says_so():
     words = program_words(STEPS, [48]).tolist()
-    assert words[-5:] == [0, 0, 0, 0, 0]  # a workspace of each call, and the rows
+    assert words[-5:] == [0, 0, 0, 0, 0]  # a workspace of each call, and how many open sizes
 
 
-@pytest.mark.parametrize("row_bytes", [0, 12])
-def test_jobs_of_every_call_follow_the_rows(row_bytes):
-    live = LiveRows("batch", 4, (CallJobs(8, 2, 4, 1, row_bytes), CallJobs()))
-    words, without = program_words(STEPS, [48], live).tolist(), program_words(STEPS, [48]).tolist()
+LIVE = LiveRows("batch", 4, (CallJobs(8, 2, 4, 1, 12), CallJobs()))
+SECOND = LiveRows("length", 3, (CallJobs(8, 1, 2, 2, 4, 5), CallJobs()))
+
+
+def test_jobs_of_every_call_follow_the_sizes():
+    words, without = program_words(STEPS, [48], LiveSizes((LIVE, SECOND))).tolist(), program_words(STEPS, [48]).tolist()
     assert words[: len(without) - 1] == without[:-1]
-    assert words[len(without) - 1 :] == [4, 8, 2, 4, 1, row_bytes, 0, 0, 0, 0, 0]
-    assert len(words) == len(without) + PER_CALL * len(STEPS.calls)
+    first, second = [4, 8, 2, 4, 1, 1, 12, 0, 0, 0, 0, 1, 0], [3, 8, 1, 2, 2, 5, 4, 0, 0, 0, 0, 1, 0]
+    assert words[len(without) - 1 :] == [2, *first, *second]
+    assert len(words) == len(without) + 2 * (1 + PER_CALL * len(STEPS.calls))
+
+
+def test_cores_of_older_artifacts_know_one_size():
+    words, without = program_words(STEPS, [48], LiveSizes((LIVE,)), False).tolist(), program_words(STEPS, [48])
+    assert words[len(without) - 1 :] == [4, 8, 2, 4, 1, 12, 0, 0, 0, 0, 0]
+    assert program_words(STEPS, [48], None, False).tolist() == without.tolist()

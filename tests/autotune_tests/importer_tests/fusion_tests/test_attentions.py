@@ -125,6 +125,36 @@ def test_a_mask_of_columns(extents, tmp_path):
     check(written.model("m"), tmp_path)
 
 
+@pytest.mark.parametrize("form", ["and", "expanded", "chosen"])
+def test_rows_of_a_mask_that_are_equal_are_one(form, tmp_path):
+    """Exporters expand the padding of a batch to a mask of every row."""
+    written = Written()
+    written.inputs.append(value("m", (BATCH, 1, 1, POSITIONS)))
+    shown = written.op("Greater", "m", written.number(np.float32(0)))
+    wide = written.number(np.array([BATCH, 1, LENGTH, POSITIONS]))
+    if form == "expanded":
+        shown = written.op("Expand", shown, wide)
+    else:
+        shown = written.op("And", shown, written.number(np.ones((1, 1, LENGTH, 1), bool)))
+    least = written.number(np.float32(-3.4e38))
+    if form == "chosen":
+        check(written.model(scores=lambda graph, product: graph.op("Where", shown, product, least)), tmp_path)
+    else:
+        check(written.model(written.op("Where", shown, written.number(np.float32(0)), least)), tmp_path)
+
+
+@pytest.mark.parametrize("by_row", ["constant", "input"])
+def test_a_mask_whose_rows_may_differ_is_not_cut(by_row, tmp_path):
+    written = Written()
+    written.inputs.append(value("m", (BATCH, 1, 1, POSITIONS)))
+    rows = np.tri(LENGTH, POSITIONS, dtype=np.float32)[None, None]
+    other = written.number(rows)
+    if by_row == "input":
+        written.inputs.append(value("n", (1, 1, LENGTH, 1)))
+        other = "n"
+    check(written.model(written.op("Mul", "m", other)), tmp_path, joined=False)
+
+
 def test_masks_are_added_up(tmp_path):
     written = Written()
     written.inputs += [value("m", (BATCH, 1, 1, POSITIONS)), value("n", (1, HEADS, 1, POSITIONS))]

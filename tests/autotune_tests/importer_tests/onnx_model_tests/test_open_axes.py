@@ -2,10 +2,14 @@
 
 from fractions import Fraction
 
-from onnx import helper
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
 
 from autotune.frame.noise import live_name, live_sizes
 from autotune.importer.onnx_model.open_axes import (
+    constant_extents,
+    mixes_positions,
     open_interface,
     open_places,
     quantises_whole_tensors,
@@ -92,6 +96,25 @@ def test_other_models_and_incomplete_sets_have_no_such_inputs():
     for model in (one_node("Relu", ["y"]), None):
         assert sets_with_live(model, SETS) == SETS
     assert sets_with_live(QUANTISED, ({},)) == ({},)
+
+
+@pytest.mark.parametrize(("kind", "mixes"), [("Relu", False), ("Conv", True), ("LSTM", True), ("MatMul", False)])
+def test_operators_that_work_along_a_sequence(kind, mixes):
+    assert mixes_positions(one_node(kind, ["y"])) == mixes
+    assert not mixes_positions(None)
+
+
+def test_extents_of_constants():
+    """Of initialisers, and of what nodes hold."""
+    held = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.zeros((77, 4), np.float32)))
+    model = model_of(
+        [held, helper.make_node("Add", ["x", "w"], ["y"])],
+        [value("x", (1, 6))],
+        ["y"],
+        {"w": np.ones((1, 6), np.float32)},
+    )
+    assert constant_extents(model) == {1, 4, 6, 77}
+    assert constant_extents(None) == frozenset()
 
 
 def test_such_inputs_follow_their_size():

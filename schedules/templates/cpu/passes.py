@@ -41,6 +41,11 @@ CPU = "tune-cpu"
 STACKED = 64 * 1024
 """Bytes of the largest buffer on the stack, of a thread's 8 MiB."""
 
+ALIGNMENT = 16
+"""Bytes that kernels assume of every tensor's address, as allocators give them: inputs are read and outputs written where
+the caller has them. TVM assumes 64, so they were copied: 60 of the 104 µs of a mean of 3 MB (Zen 5). Unaligned moves of
+aligned vectors take no longer than aligned ones."""
+
 Pass = Any  # tvm.transform.Pass; TVM has no types to check against
 
 
@@ -117,6 +122,20 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
         return tirx.Evaluate(tirx.const(0, "int32"))
 
     functions = {name: tvm_ffi.structural_map(func, (tirx.AssertStmt, trusted)) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def any_alignment(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels that assume ``ALIGNMENT`` of their tensors."""
+
+    def relaxed(mark: tirx.AttrStmt) -> tirx.AttrStmt:
+        if mark.attr_key != "storage_alignment":
+            return mark
+        return tirx.AttrStmt(mark.node, mark.attr_key, tirx.const(ALIGNMENT, "int32"), mark.body)
+
+    functions = {
+        name: tvm_ffi.structural_map(func, (tirx.AttrStmt, relaxed), order="post") for name, func in mod.functions.items()
+    }
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -298,6 +317,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.SplitHostDevice(),
         new.MakePackedAPI(),
         tvm.transform.module_pass(without_checks, opt_level=0, name="WithoutChecks"),
+        tvm.transform.module_pass(any_alignment, opt_level=0, name="AnyAlignment"),
         new.FP8StorageLegalize(),
         tvm.transform.module_pass(with_instructions, opt_level=0, name="WithInstructions"),
         tvm.transform.module_pass(spelt_booleans, opt_level=0, name="SpeltBooleans"),

@@ -42,9 +42,9 @@ STACKED = 64 * 1024
 """Bytes of the largest buffer on the stack, of a thread's 8 MiB."""
 
 ALIGNMENT = 16
-"""Bytes that kernels assume of every tensor's address, as allocators give them: inputs are read and outputs written where
-the caller has them. TVM assumes 64, so they were copied: 60 of the 104 µs of a mean of 3 MB (Zen 5). Unaligned moves of
-aligned vectors take no longer than aligned ones."""
+"""Alignment of every tensor that kernels assume, in bytes: that of allocators, so inputs are read and outputs written
+where the caller has them. A copy to TVM's 64 took 60 of the 104 µs of a mean of 3 MB (Zen 5). Moves of aligned vectors
+take no longer for that."""
 
 Pass = Any  # tvm.transform.Pass; TVM has no types to check against
 
@@ -133,9 +133,8 @@ def any_alignment(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModu
             return mark
         return tirx.AttrStmt(mark.node, mark.attr_key, tirx.const(ALIGNMENT, "int32"), mark.body)
 
-    functions = {
-        name: tvm_ffi.structural_map(func, (tirx.AttrStmt, relaxed), order="post") for name, func in mod.functions.items()
-    }
+    entry = (tirx.AttrStmt, relaxed)
+    functions = {name: tvm_ffi.structural_map(func, entry, order="post") for name, func in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -299,9 +298,9 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tvm.transform.module_pass(in_blocks, opt_level=0, name="InBlocks"),
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
+        old.LoopPartition(),  # it knows loops by their variables, which the next one replaces
         new.NarrowDataType(32),
         tvm.transform.module_pass(numbers_kept, opt_level=0, name="NumbersKept"),
-        old.LoopPartition(),
         new.ConvertSSA(),
         tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),
         tvm.transform.module_pass(booleans_loaded, opt_level=0, name="BooleansLoaded"),

@@ -42,7 +42,10 @@ const size_t HUGE_PAGE = 2u << 20;
 // Bytes up to which memory is not asked for in huge pages: SqueezeNet's two workspaces of 0.9 MB took 2 MiB each, half of
 // what the process needed beside weights and arena: its peak was 20.9 MB, and is 18.3 MB.
 const size_t SMALL = 1u << 20;
-const size_t ALIGNMENT = 64;    // what kernels assume of every tensor
+const size_t ALIGNMENT = 64;    // of the arena and of workspaces: a cache line, so that no vector lies in two
+const size_t ASSUMED = 16;      // what kernels assume of every tensor, as allocators give it (passes.py: ALIGNMENT)
+// Bytes from which kernels write an output where the caller wants it; a smaller one is copied there from the cache.
+const int64_t DIRECT = 16384;
 const int WORKSPACES = 16;      // that one thread can hold at a time; kernels of ours hold one or two
 
 // As TVM's (tvm/ffi/c_api.h, dlpack.h, c_backend_api.h; tests/.../test_core.py compares).
@@ -114,8 +117,17 @@ struct Patch {
   Patch* next;
 };
 
+// A tensor inside an output that may be written where the caller wants it.
+struct Direct {
+  Tensor* tensor;
+  int64_t output, offset;
+  bool is_written;
+  Direct* next;
+};
+
 struct Output {
   int64_t place, index, bytes;
+  bool can_be_direct, is_direct;  // in general, and in this run
 };
 
 struct alignas(64) Flag {
@@ -186,6 +198,7 @@ struct tune_core {
   Output* outputs;
   const void* const* weights;
   Patch* patches;
+  Direct* directs;
   Group* groups;
   bool others_lead;  // whether a group has another leader than the caller
   Thread* threads;
@@ -783,6 +796,66 @@ void read_calls_again(tune_core* core, const int64_t* at) {
   }
 }
 
+int64_t bytes_of(const Tensor& tensor) {
+  int64_t elements = 1;
+  for (int32_t d = 0; d < tensor.rank; ++d) elements *= tensor.shape[d];
+  return elements * tensor.bits / 8;
+}
+
+// Where a tensor of the arena begins and ends in it; (-1, -1) for another tensor.
+void range_in_arena(const tune_core* core, const Tensor& tensor, int64_t* low, int64_t* high) {
+  const char* data = static_cast<const char*>(tensor.data);
+  const bool inside = data != nullptr && data >= core->arena.start && data < core->arena.start + core->arena.bytes;
+  *low = inside ? data - core->arena.start : -1;
+  *high = inside ? *low + bytes_of(tensor) : -1;
+}
+
+// Finds the tensors that lie in an output, from the last call back to the one that begins to write it. Before that call
+// the memory belongs to others. Returns whether all of them lie in it entirely, so that they can lie elsewhere instead.
+bool find_directs(tune_core* core, int64_t number) {
+  const Output& output = core->outputs[number];
+  const Group& group = core->groups[0];
+  int64_t missing = output.bytes;
+  for (int64_t i = group.calls_count - 1; i >= 0 && missing > 0; --i) {
+    const Call& call = group.calls[i];
+    for (int32_t j = 0; j < call.count; ++j) {
+      Tensor* tensor = static_cast<Tensor*>(call.args[j].pointer);
+      int64_t low, high;
+      range_in_arena(core, *tensor, &low, &high);
+      if (high <= output.index || low >= output.index + output.bytes) continue;
+      if (low < output.index || high > output.index + output.bytes) return false;
+      const bool is_written = j == call.count - 1;
+      for (const Direct* other = core->directs; is_written && other != nullptr; other = other->next) {
+        const int64_t begin = core->outputs[other->output].index + other->offset;
+        if (other->is_written && low < begin + bytes_of(*other->tensor) && begin < high) return false;
+      }
+      Direct* direct;
+      if (!keep(core, 1, &direct)) return false;
+      *direct = {tensor, number, low - output.index, is_written, core->directs};
+      core->directs = direct;
+      if (is_written) missing -= high - low;
+    }
+  }
+  return missing == 0;
+}
+
+// Which outputs kernels may write where the caller wants them: large ones of programs whose calls run in one order.
+void find_direct_outputs(tune_core* core) {
+  if (core->groups_count != 1 || core->has_devices) return;
+  for (int64_t i = 0; i < core->outputs_count; ++i) {
+    Output* output = &core->outputs[i];
+    bool alone = output->place == ARENA && output->bytes >= DIRECT;
+    for (int64_t j = 0; alone && j < core->outputs_count; ++j) {
+      const Output& other = core->outputs[j];
+      const bool apart = other.index + other.bytes <= output->index || output->index + output->bytes <= other.index;
+      alone = j == i || other.place != ARENA || apart;
+    }
+    Direct* before = core->directs;
+    output->can_be_direct = alone && find_directs(core, i);
+    if (!output->can_be_direct) core->directs = before;
+  }
+}
+
 bool read_program(tune_core* core, const tune_program* program) {
   const int64_t* at = program->words;
   core->weights = program->weights;
@@ -796,7 +869,7 @@ bool read_program(tune_core* core, const tune_program* program) {
   at += core->inputs_count;
   core->outputs_count = *at++;
   if (!keep(core, core->outputs_count, &core->outputs) || !keep(core, core->outputs_count, &core->row_outputs)) return false;
-  for (int64_t i = 0; i < core->outputs_count; ++i, at += 3) core->outputs[i] = {at[0], at[1], at[2]};
+  for (int64_t i = 0; i < core->outputs_count; ++i, at += 3) core->outputs[i] = {at[0], at[1], at[2], false, false};
   core->groups_count = *at++;
   if (!keep(core, core->groups_count, &core->groups)) return false;
   for (int64_t i = 0; i < core->groups_count; ++i) {
@@ -806,9 +879,11 @@ bool read_program(tune_core* core, const tune_program* program) {
   return true;
 }
 
+bool is_aligned(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % ASSUMED == 0; }
+
 // Where kernels read input `number` of a run: the caller's memory if that is aligned, else a copy; null without memory.
 const void* readable(tune_core* core, int64_t number, const void* given) {
-  if (reinterpret_cast<uintptr_t>(given) % ALIGNMENT == 0) return given;
+  if (is_aligned(given)) return given;
   size_t bytes = static_cast<size_t>(core->input_bytes[number]);
   Region* staged = &core->staged[number];
   if (staged->base == nullptr && !map_region(bytes, core->huge_pages, staged)) return nullptr;
@@ -827,9 +902,35 @@ bool patch_inputs(tune_core* core, const void* const* inputs) {
   return true;
 }
 
+// Whether output `number` shares memory with an input: that is to be read as it is until the last kernel has run.
+bool is_read_too(const tune_core* core, int64_t number, const void* const* inputs, const void* wanted) {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(wanted), bytes = core->outputs[number].bytes;
+  for (int64_t i = 0; i < core->inputs_count; ++i) {
+    const uintptr_t input = reinterpret_cast<uintptr_t>(inputs[i]);
+    if (input < begin + bytes && begin < input + core->input_bytes[i]) return true;
+  }
+  return false;
+}
+
+// Where kernels write the outputs of this run. Rows that do not count are not written: such a run's outputs are copied.
+void patch_outputs(tune_core* core, const void* const* inputs, void* const* outputs) {
+  if (core->directs == nullptr) return;
+  for (int64_t i = 0; i < core->outputs_count; ++i) {
+    Output* output = &core->outputs[i];
+    output->is_direct = output->can_be_direct && core->live == 0 && is_aligned(outputs[i]) &&
+                        !is_read_too(core, i, inputs, outputs[i]);
+  }
+  for (Direct* direct = core->directs; direct != nullptr; direct = direct->next) {
+    const Output& output = core->outputs[direct->output];
+    char* begin = output.is_direct ? static_cast<char*>(outputs[direct->output]) : core->arena.start + output.index;
+    direct->tensor->data = begin + direct->offset;
+  }
+}
+
 void copy_outputs(tune_core* core, const void* const* inputs, void* const* outputs) {
   for (int64_t i = 0; i < core->outputs_count; ++i) {
     const Output& output = core->outputs[i];
+    if (output.is_direct) continue;
     const void* made = output.place == ARENA   ? core->arena.start + output.index
                        : output.place == INPUT ? inputs[output.index]
                                                : core->weights[output.index];
@@ -861,6 +962,7 @@ void end_call(bool moved, const cpu_set_t* before) {
 
 int run_once(tune_core* core, const void* const* inputs, void* const* outputs, tune_report* report) {
   if (!patch_inputs(core, inputs)) return say(report, TUNE_NO_MEMORY, "no memory for a copy of an input");
+  patch_outputs(core, inputs, outputs);
   Thread* first = &core->threads[0];
   Thread* outside = here;
   here = first;
@@ -1074,6 +1176,7 @@ int tune_core_open(const tune_program* program, const tune_settings* settings, t
     core->threads[i].cpu = settings->cpus[i];
     core->has_devices = core->has_devices || settings->cpus[i] == SLEEPING;
   }
+  find_direct_outputs(core);
   if (!threads_are_here(core)) {
     free_core(core);
     return say(report, TUNE_NO_THREADS, "a thread cannot be started");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -101,8 +102,14 @@ def pad(node: Node, e: Emit) -> list[str] | None:
         if not before and not after:
             continue
         places = np.arange(-before, shape[axis] + after)
-        picks = _picked(shape[axis], before, after, mode)
-        x = e.op("Gather", x, e.const(picks.astype(np.int64)), axis=axis)
+        picks = _picked(shape[axis], before, after, mode).astype(np.int64)
+        if mode != "constant" and axis == rank - 1 and min(before, after) >= 0 and not _is_blocked(shape):
+            parts = [
+                x if end is None else e.op("Gather", x, e.const(end), axis=axis) for end in _ends(picks, before, after)
+            ]
+            x = e.op("Concat", *parts, axis=axis)
+            continue
+        x = e.op("Gather", x, e.const(picks), axis=axis)
         inside = (places >= 0) & (places < shape[axis])
         if mode == "constant" and not inside.all():
             border = node.input(2) or e.like(0)
@@ -111,6 +118,24 @@ def pad(node: Node, e: Emit) -> list[str] | None:
             mask = inside.reshape([-1 if i == axis else 1 for i in range(rank)])
             x = e.op("Where", e.const(mask), x, border)
     return [x if x != node.input(0) else e.op("Identity", x)]
+
+
+LEAST_BLOCK = 8
+"""Channels from which images may lie in blocks of channels, in which the elements of a row are apart."""
+
+
+def _is_blocked(shape: Sequence[int]) -> bool:
+    """Return whether a tensor may lie in blocks of channels."""
+    return len(shape) == 4 and shape[1] >= LEAST_BLOCK
+
+
+def _ends(picks: NDArray[np.int64], before: int, after: int) -> list[NDArray[np.int64] | None]:
+    """Return the places of a border's two ends, without empty ones; None between them for what lies as it does.
+
+    Rows are copied in vectors then. Gathered, each element takes a load of its own.
+    """
+    low, high = picks[:before], picks[len(picks) - after :]
+    return [*([low] if before else []), None, *([high] if after else [])]
 
 
 def _picked(size: int, before: int, after: int, mode: str) -> NDArray[np.int64]:

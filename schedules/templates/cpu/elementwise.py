@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import Call
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.config import Config
@@ -31,6 +33,7 @@ from schedules.templates.common.structure import (
     about_last,
     blocks_in_order,
     extents,
+    nodes_below,
     parameter_shapes,
 )
 from schedules.templates.common.vector_math import vector_math
@@ -45,6 +48,15 @@ SMALL = 4096
 LEAST_ROW = 8
 """Elements of the innermost axis from which rows are loops of their own. Heuristic: shorter ones have few vectors."""
 
+MOST_PARTS = 6
+"""Conditions at which rows are cut. Heuristic: each of them doubles what the compiler sees."""
+
+TURNED = {tirx.LT: tirx.GT, tirx.LE: tirx.GE, tirx.GT: tirx.LT, tirx.GE: tirx.LE}
+"""Comparisons → the same of operands in the other order."""
+
+CUT = "pragma_loop_partition_hint"
+"""TVM's name of the annotation that has a loop of constant extent cut."""
+
 MOST_TEXT = 4000
 """Characters of a stage's text once it holds what it reads. Beyond, compiling takes seconds; at 15,000 minutes."""
 
@@ -53,7 +65,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
-    version = 3
+    version = 4
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces and each computes one element from its axes."""
@@ -110,7 +122,9 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
             if not _grows(sch, name):
                 sch.compute_inline(sch.get_sblock(name))
         # What is inlined twice names its intermediate values twice, which TVM takes for one name of two values.
-        return merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
+        func = merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
+        sizes = extents(blocks_in_order(func)[-1], SPATIAL)
+        return _in_parts(func) if _by_rows(sizes, config.integer("vector"), config.integer("chunks")) else func
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
@@ -130,17 +144,72 @@ def _grows(sch: s_tir.Schedule, name: str) -> bool:
     return any(len(text) + text.count(access) * size > MOST_TEXT for text in texts if access in text)
 
 
+def _by_rows(sizes: Sequence[int], vector: int, chunks: int) -> bool:
+    """Return whether a stage over axes of ``sizes`` is left to LLVM row by row."""
+    rows, row = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
+    return (vector == 1 or row % vector != 0) and row >= LEAST_ROW and rows >= max(2, chunks)
+
+
+def _in_parts(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with marks on conditions of the innermost axis, at which ``LoopPartition`` cuts rows.
+
+    A row of a concatenation or of a border becomes a loop per part, each of which LLVM can make vectors of.
+    """
+    axes = [block.iter_vars[-1].var for block in blocks_in_order(func) if block.iter_vars]
+
+    def choice(condition: tirx.Expr, value: tirx.Expr, other: tirx.Expr) -> tirx.Expr:
+        if isinstance(condition, tirx.And):
+            return choice(condition.a, choice(condition.b, value, other), other)
+        border = _border(condition, axes)
+        if border is None:
+            return tirx.if_then_else(condition, value, other)
+        axis, first, is_below = border
+        below = tirx.likely(axis < tirx.const(first, axis.ty.dtype))
+        return tirx.if_then_else(below, value, other) if is_below else tirx.if_then_else(below, other, value)
+
+    def chosen(call: Call) -> tirx.Expr:
+        name = str(getattr(call.op, "name", ""))
+        return choice(*call.args) if name.endswith("if_then_else") else call
+
+    parts = tvm_ffi.structural_map(func, (Call, chosen), order="post")
+    return parts if len(_marks(parts)) <= MOST_PARTS else func
+
+
+def _border(condition: tirx.Expr, axes: Sequence[tirx.Var]) -> tuple[tirx.Var, int, bool] | None:
+    """(axis, n, whether ``condition`` is axis < n rather than axis >= n); None if it compares no axis with a number.
+
+    ``LoopPartition`` solves no inequality of an axis that is converted or on the right.
+    """
+    if not isinstance(condition, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)):
+        return None
+    kind, one, other = type(condition), _bare(condition.a), _bare(condition.b)
+    if isinstance(one, tirx.IntImm):
+        kind, one, other = TURNED[kind], other, one
+    if not isinstance(other, tirx.IntImm) or not any(one.same_as(axis) for axis in axes):
+        return None
+    return one, int(other) + (kind in (tirx.LE, tirx.GT)), kind in (tirx.LT, tirx.LE)
+
+
+def _bare(expr: tirx.Expr) -> tirx.Expr:
+    return expr.value if isinstance(expr, tirx.Cast) else expr
+
+
+def _marks(root: object) -> list[Call]:
+    return [call for call in nodes_below(root, Call) if str(getattr(call.op, "name", "")).endswith("likely")]
+
+
 def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, unroll: int) -> None:
     """One stage as parallel chunks of vectors.
 
-    Vectors that do not divide the innermost axis of several are left to LLVM, row by row: a vector of two rows would
-    find the indices of each element by division.
+    Where vectors do not divide the innermost axis of several, or there are none, LLVM gets loops over rows: in one loop
+    over all elements, the indices of each would be found by division.
     """
     block = sch.get_sblock(name)
     loops = sch.get_loops(block)
-    row = int(sch.get(loops[-1]).extent) if loops else 1
-    if vector > 1 and row % vector and LEAST_ROW <= row < size and chunks <= size // row:
-        outer, steps, unroll = sch.fuse(*loops[:-1]), size // row, 1
+    if _by_rows([int(sch.get(loop).extent) for loop in loops], vector, chunks):
+        outer, steps, unroll = sch.fuse(*loops[:-1]), size // int(sch.get(loops[-1]).extent), 1
+        if _marks(sch.get(block).body):
+            sch.annotate(loops[-1], CUT, 1)
     else:
         outer, steps = _vectors(sch, block, loops, vector), size // vector
     if unroll > 1 and steps % unroll == 0 and steps // unroll >= chunks:

@@ -41,6 +41,11 @@ CPU = "tune-cpu"
 STACKED = 64 * 1024
 """Bytes of the largest buffer on the stack, of a thread's 8 MiB."""
 
+ALIGNMENT = 16
+"""Alignment of every tensor that kernels assume, in bytes: that of allocators, so inputs are read and outputs written
+where the caller has them. A copy to TVM's 64 took 60 of the 104 µs of a mean of 3 MB (Zen 5). Moves of aligned vectors
+take no longer for that."""
+
 Pass = Any  # tvm.transform.Pass; TVM has no types to check against
 
 
@@ -117,6 +122,19 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
         return tirx.Evaluate(tirx.const(0, "int32"))
 
     functions = {name: tvm_ffi.structural_map(func, (tirx.AssertStmt, trusted)) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def any_alignment(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels that assume ``ALIGNMENT`` of their tensors."""
+
+    def relaxed(mark: tirx.AttrStmt) -> tirx.AttrStmt:
+        if mark.attr_key != "storage_alignment":
+            return mark
+        return tirx.AttrStmt(mark.node, mark.attr_key, tirx.const(ALIGNMENT, "int32"), mark.body)
+
+    entry = (tirx.AttrStmt, relaxed)
+    functions = {name: tvm_ffi.structural_map(func, entry, order="post") for name, func in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -280,9 +298,9 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tvm.transform.module_pass(in_blocks, opt_level=0, name="InBlocks"),
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
+        old.LoopPartition(),  # it knows loops by their variables, which the next one replaces
         new.NarrowDataType(32),
         tvm.transform.module_pass(numbers_kept, opt_level=0, name="NumbersKept"),
-        old.LoopPartition(),
         new.ConvertSSA(),
         tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),
         tvm.transform.module_pass(booleans_loaded, opt_level=0, name="BooleansLoaded"),
@@ -298,6 +316,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.SplitHostDevice(),
         new.MakePackedAPI(),
         tvm.transform.module_pass(without_checks, opt_level=0, name="WithoutChecks"),
+        tvm.transform.module_pass(any_alignment, opt_level=0, name="AnyAlignment"),
         new.FP8StorageLegalize(),
         tvm.transform.module_pass(with_instructions, opt_level=0, name="WithInstructions"),
         tvm.transform.module_pass(spelt_booleans, opt_level=0, name="SpeltBooleans"),

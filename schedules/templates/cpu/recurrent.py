@@ -54,10 +54,12 @@ UNITS = 32
 LANES = 16
 VECTORS = 4 * UNITS // LANES
 
+TILES = (1, 2, 3)
+"""Sequences that share what is read of R, which the first cache does not hold: 8 sums each, in 32 registers."""
+
 JOIN_NS = 600
 """Nanoseconds that threads take to meet after a step, for the first guess: what the two threads above lose.
-Judged on others: it orders rightly a GRU of 64 units (one thread), and the LSTM and the GRU of ``tests.models`` (two:
-1.95 ms, one: 3.56 ms; 1.20 and 2.44 ms)."""
+It orders rightly a GRU of 64 units (one thread), and the LSTM and the GRU of ``tests.models`` (two threads)."""
 
 TERMS_PER_NS = 40
 """Multiply-adds of a step per nanosecond and thread, for the first guess: what the one thread above does."""
@@ -99,22 +101,22 @@ def label_of(kind: str, backwards: bool) -> str:
     return kind + (BACKWARDS if backwards else "")
 
 
-def for_threads(func: tirx.PrimFunc, threads: int) -> tirx.PrimFunc:
-    """The same kernel for ``threads`` threads: one group of chunks each, if ``threads`` divides the chunks."""
+def for_threads(func: tirx.PrimFunc, threads: int, tile: int = 1) -> tirx.PrimFunc:
+    """The same kernel for ``threads`` threads, one group of chunks each if it divides them; bytes have no ``tile``."""
     label = str(func.attrs[SCHEDULED])
     kind, backwards = label.removesuffix(BACKWARDS), label.endswith(BACKWARDS)
     steps, batch, chunks, *_ = (int(size) for size in func.params[0].ty.shape)
     if kind == BYTES:
         shifted = int(func.params[SUMS].ty.shape[0]) > 1
         return byte_lstm_steps(steps, batch, chunks * UNITS, backwards, threads, shifted, by_dots=True)
-    return MAKERS[kind](steps, batch, chunks * UNITS, backwards, threads)
+    return MAKERS[kind](steps, batch, chunks * UNITS, backwards, threads, tile)
 
 
 class RecurrentTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for the kernels of this module."""
 
     name = OP
-    version = 1
+    version = 2
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The whole function, if this module made it."""
@@ -125,31 +127,44 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
         return Anchor("step", (steps, batch, chunks), (chunks * UNITS,), (), (), parameter_shapes(func))
 
     def space(self, anchor: Anchor, target: Target) -> Space:
-        """Groups of chunks: one for each thread, or for fewer threads."""
+        """Groups of chunks, one for each thread or for fewer, and how many sequences share what is read of R."""
         _, batch, chunks = anchor.spatial
         groups, _ = _groups_of(chunks, target.threads)
         fewer = (count for count in range(target.threads - 1, 0, -1) if chunks % count == 0)
         knob = Knob("groups", tuple(dict.fromkeys((groups, *fewer))))
         terms = batch * math.prod(anchor.shapes[0][3:]) * anchor.reduction[0]  # of a chunk in a step
-        rate = BYTE_TERMS_PER_NS if len(anchor.shapes[1]) == len(BYTE_AXES) else TERMS_PER_NS
+        is_bytes = len(anchor.shapes[1]) == len(BYTE_AXES)
+        rate = BYTE_TERMS_PER_NS if is_bytes else TERMS_PER_NS
+        most = TILES[-1] if target.lanes() == LANES and not is_bytes else 1
+        tiles = Knob("tile", tuple(size for size in TILES if size <= most and batch % size == 0))
 
         def step_ns(columns: Columns, _: Columns) -> Columns:
             count = columns["groups"]
             per_thread = np.ceil(count / target.threads) * (chunks / count)
-            return {"step": per_thread * terms / rate + JOIN_NS * (count > 1)}
+            return {"step": (per_thread * terms / rate + JOIN_NS * (count > 1)) / columns["tile"] ** 0.5}
 
-        return ranked(Space(OP, self.version, (knob,)), step_ns, len(knob.choices))
+        return ranked(Space(OP, self.version, (knob, tiles)), step_ns, len(knob.choices))
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` for the config's groups."""
-        return for_threads(func, config.integer("groups"))
+        return for_threads(func, config.integer("groups"), config.integer("tile"))
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Nothing is left to do."""
 
 
+@scripted.inline
+def _add_products(acc, h, at, r, chunk):  # type: ignore[no-untyped-def]
+    """Add h·R of a chunk to the sums of some sequences; ``at`` is the row of ``h`` and the first sequence."""
+    for k in range(r.shape[1]):
+        for v in T.unroll(acc.shape[1]):
+            for s in T.unroll(acc.shape[0]):
+                for u in T.vectorized(LANES):
+                    acc[s, v, u] = acc[s, v, u] + h[0, at[0], at[1] + s, k] * r[chunk, k, v, u]
+
+
 @cache  # TVM's parser takes half a second
-def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0) -> tirx.PrimFunc:
+def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0, tile: int = 1) -> tirx.PrimFunc:
     """The kernel: x (steps, batch, hidden/32, 8, 16), r (hidden/32, hidden, 8, 16), h0 and c0 (batch, hidden) → out.
 
     Args:
@@ -157,6 +172,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
         hidden: a multiple of ``UNITS``.
         backwards: from the last step to the first.
         groups: into which the chunks are dealt; 0 makes each chunk one.
+        tile: sequences that share what is read of R; divides the batch.
     """
     chunks = hidden // UNITS
     groups, per_group = _groups_of(chunks, groups)
@@ -183,28 +199,25 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
                         out[0:2, 0 : steps + 1, 0:batch, 0:hidden],
                     )
                     T.writes(out[0:2, 0 : steps + 1, 0:batch, 0:hidden])
-                    acc = T.alloc_buffer((VECTORS, LANES), "float32", scope="local")
-                    for c in range(per_group):
+                    acc = T.alloc_buffer((tile, VECTORS, LANES), "float32", scope="local")
+                    before, step = T.meta_var(start + sign * t), T.meta_var(first + sign * t)
+                    for c, bs in T.grid(per_group, batch // tile):
                         chunk = T.meta_var(group * per_group + c + t % 2 * (per_group - 1 - 2 * c))
-                        for b in range(batch):
+                        for s in T.unroll(tile):
                             for v in T.unroll(VECTORS):
                                 for u in T.vectorized(LANES):
-                                    acc[v, u] = x[first + sign * t, b, chunk, v, u]
-                            for k in range(hidden):
-                                for v in T.unroll(VECTORS):
-                                    for u in T.vectorized(LANES):
-                                        acc[v, u] = acc[v, u] + out[0, start + sign * t, b, k] * r[chunk, k, v, u]
+                                    acc[s, v, u] = x[step, bs * tile + s, chunk, v, u]
+                        _add_products(acc, out, (before, bs * tile), r, chunk)
+                        for s in T.unroll(tile):
                             for p in T.unroll(2):
+                                b, unit = T.meta_var(bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
                                 for u in T.vectorized(LANES):
-                                    out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = T.sigmoid(
-                                        acc[4 + p, u]
-                                    ) * out[1, start + sign * t, b, chunk * UNITS + p * LANES + u] + T.sigmoid(
-                                        acc[p, u]
-                                    ) * T.tanh(acc[6 + p, u])
-                                for u in T.vectorized(LANES):
-                                    out[0, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = T.sigmoid(
-                                        acc[2 + p, u]
-                                    ) * T.tanh(out[1, first + sign * t + row, b, chunk * UNITS + p * LANES + u])
+                                    out[1, step + row, b, unit + u] = T.sigmoid(acc[s, 4 + p, u]) * out[
+                                        1, before, b, unit + u
+                                    ] + T.sigmoid(acc[s, p, u]) * T.tanh(acc[s, 6 + p, u])
+                                    out[0, step + row, b, unit + u] = T.sigmoid(acc[s, 2 + p, u]) * T.tanh(
+                                        out[1, step + row, b, unit + u]
+                                    )
 
     return kernel.with_attr(SCHEDULED, label_of("lstm", backwards)).with_attr("op_pattern", 8)
 
@@ -414,7 +427,7 @@ def _byte_tile(batch: int, shifted: bool, by_dots: bool) -> ByteTile:
 
 
 @cache  # TVM's parser takes half a second
-def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0) -> tirx.PrimFunc:
+def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0, tile: int = 1) -> tirx.PrimFunc:
     """The kernel of a GRU that resets after the product (``linear_before_reset``).
 
     z, r = σ(x + h·R), n = tanh(x + r∘(h·R + b)), h' = (1 − z)∘n + z∘h; x (steps, batch, hidden/32, 6, 16),
@@ -452,30 +465,27 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
                         out[0:1, 0 : steps + 1, 0:batch, 0:hidden],
                     )
                     T.writes(out[0:1, 0 : steps + 1, 0:batch, 0:hidden])
-                    acc = T.alloc_buffer((vectors, LANES), "float32", scope="local")
-                    for c in range(per_group):
+                    acc = T.alloc_buffer((tile, vectors, LANES), "float32", scope="local")
+                    before, step = T.meta_var(start + sign * t), T.meta_var(first + sign * t)
+                    for c, bs in T.grid(per_group, batch // tile):
                         chunk = T.meta_var(group * per_group + c + t % 2 * (per_group - 1 - 2 * c))
-                        for b in range(batch):
+                        for s in T.unroll(tile):
                             for v in T.unroll(4):
                                 for u in T.vectorized(LANES):
-                                    acc[v, u] = x[first + sign * t, b, chunk, v, u]
+                                    acc[s, v, u] = x[step, bs * tile + s, chunk, v, u]
                             for v in T.unroll(2):
                                 for u in T.vectorized(LANES):
-                                    acc[4 + v, u] = bias[chunk, v, u]
-                            for k in range(hidden):
-                                for v in T.unroll(vectors):
-                                    for u in T.vectorized(LANES):
-                                        acc[v, u] = acc[v, u] + out[0, start + sign * t, b, k] * r[chunk, k, v, u]
+                                    acc[s, 4 + v, u] = bias[chunk, v, u]
+                        _add_products(acc, out, (before, bs * tile), r, chunk)
+                        for s in T.unroll(tile):
                             for p in T.unroll(2):
+                                b, unit = T.meta_var(bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
                                 for u in T.vectorized(LANES):
-                                    acc[4 + p, u] = T.tanh(
-                                        x[first + sign * t, b, chunk, 4 + p, u]
-                                        + T.sigmoid(acc[2 + p, u]) * acc[4 + p, u]
+                                    acc[s, 4 + p, u] = T.tanh(
+                                        x[step, b, chunk, 4 + p, u] + T.sigmoid(acc[s, 2 + p, u]) * acc[s, 4 + p, u]
                                     )
-                                for u in T.vectorized(LANES):
-                                    out[0, first + sign * t + row, b, chunk * UNITS + p * LANES + u] = acc[4 + p, u] + (
-                                        T.sigmoid(acc[p, u])
-                                        * (out[0, start + sign * t, b, chunk * UNITS + p * LANES + u] - acc[4 + p, u])
+                                    out[0, step + row, b, unit + u] = acc[s, 4 + p, u] + (
+                                        T.sigmoid(acc[s, p, u]) * (out[0, before, b, unit + u] - acc[s, 4 + p, u])
                                     )
 
     return kernel.with_attr(SCHEDULED, label_of("gru", backwards)).with_attr("op_pattern", 8)

@@ -1,8 +1,9 @@
 """The order of numbers, best first, as far as it is asked for; and the places of ones among zeros.
 
-A row is kept as keys in blocks of about its square root, with the best key of every block beside them: the best of all
+A row is kept as keys in blocks of about its square root, with the best key of every block next to them: the best of all
 is found among the blocks' best, taken away, and its block looked through again. So n numbers take 2·√n steps each, in
-vectors, and nothing is sorted that nobody asks for.
+vectors, and nothing is sorted that nobody asks for. The lower half of a key is the index, if the number fits the upper
+one: then no two keys are equal, and the best key tells its index.
 """
 
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
@@ -27,6 +28,9 @@ ON_STACK = 1 << 16
 
 LANES = 16
 """Keys of 32 bits in the longest vector: blocks are multiples of it."""
+
+PAIRS = 8
+"""Pairs of a number and its index, of 32 bits each, in that vector."""
 
 
 def block_of(count: int) -> int:
@@ -81,6 +85,66 @@ def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: 
 @cache
 def ranked(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.PrimFunc:
     """The kernel. TVM takes 20 ms to read one, and a detector has one for each of its classes."""
+    make = _ranked_pairs if key_type(dtype) == "int32" else _ranked_keys
+    return make(rows, size, count, dtype, largest)
+
+
+def _ranked_pairs(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.PrimFunc:
+    """The kernel for numbers of up to 32 bits: a key is a number and its index, which counts down.
+
+    Keys are taken away by vectors: a scalar that is written into a vector which is read next stalls the core.
+    """
+    width = PAIRS * max(1, round(math.sqrt(size) / PAIRS))
+    blocks = -(-size // width)
+    taken, half = tirx.const(np.iinfo("int64").min, "int64"), tirx.const((1 << 32) - 1, "int64")
+    where = scope_of(blocks * width * 8)
+
+    def pair(value: Any, index: Any) -> Any:
+        upper = tirx.Cast("int64", key_of(value, dtype, largest)) << tirx.const(32, "int64")
+        return upper | (half - tirx.Cast("int64", index))
+
+    @scripted.prim_func(s_tir=True)
+    def kernel(  # type: ignore[no-untyped-def]
+        x: T.Buffer((rows, size), dtype),  # type: ignore[valid-type]
+        out: T.Buffer((rows, count), "int64"),  # type: ignore[valid-type]
+    ):
+        # The axis of one element is for schedules that make vectors of the last.
+        for r, u in T.grid(rows, 1):
+            with T.sblock("row"):
+                row, one = T.axis.remap("SS", [r, u])
+                T.reads(x[row, 0:size])
+                T.writes(out[row, one:count])
+                T.sblock_attr({ITERATIONS: rows * size})
+                keys = T.alloc_buffer((blocks, width), "int64", scope=where)
+                tops = T.alloc_buffer((blocks,), "int64", scope=where)
+                best = T.alloc_buffer((2,), "int64", scope="local")
+                at = T.alloc_buffer((1,), "int32", scope="local")
+                for b in range(blocks):
+                    best[0] = taken
+                    for i in range(width):
+                        keys[b, i] = T.if_then_else(
+                            b * width + i < size, pair(x[row, T.min(b * width + i, size - 1)], b * width + i), taken
+                        )
+                        best[0] = T.max(best[0], keys[b, i])
+                    tops[b] = best[0]
+                for k in range(count):
+                    best[0] = taken
+                    for b in range(blocks):
+                        best[0] = T.max(best[0], tops[b])
+                    out[row, k] = half - (best[0] & half)
+                    at[0] = T.Cast("int32", (half - (best[0] & half)) // width) if blocks > 1 else 0
+                    best[1] = taken
+                    for i in range(width):
+                        keys[at[0], i] = T.Select(keys[at[0], i] == best[0], taken, keys[at[0], i])
+                        best[1] = T.max(best[1], keys[at[0], i])
+                    for b in range(blocks):
+                        tops[b] = T.Select(b == at[0], best[1], tops[b])
+
+    return kernel.with_attr("op_pattern", OPAQUE_PATTERN)
+
+
+def _ranked_keys(rows: int, size: int, count: int, dtype: str, largest: bool) -> tirx.PrimFunc:
+    """The kernel for numbers of more than 32 bits, whose keys have no space for an index."""
     kind, width, blocks = key_type(dtype), block_of(size), blocks_of(size)
     taken, beyond = tirx.const(int(np.iinfo(kind).min), kind), np.iinfo("int32").max
     where = scope_of(blocks * width * np.dtype(kind).itemsize)

@@ -20,6 +20,21 @@ def test_pads(tmp_path, mode):
     assert ("Pad" in rewritten(model, tmp_path, {"x": x})) == (mode == "constant")
 
 
+BORDERS = [(0, 0, 3, 3, 0, 0, 3, 3), (0, 0, 0, 2, 0, 0, 0, 0), (0, 0, 0, 0, 0, 0, 1, 4), (0, 0, 1, -2, 0, 0, 0, 3)]
+
+
+@pytest.mark.parametrize("pads", BORDERS)
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+@pytest.mark.parametrize("channels", [3, 16])
+def test_borders_that_repeat_the_image(tmp_path, mode, pads, channels):
+    node = helper.make_node("Pad", ["x", "pads"], ["y"], mode=mode)
+    shape = (1, channels, 11, 13)
+    model = model_of([node], [value("x", shape)], ["y"], {"pads": np.array(pads)}, opset=19)
+    x = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    ours, theirs = run(model, tmp_path, {"x": x})
+    assert np.array_equal(ours[0], theirs[0])
+
+
 def test_negative_pads_cut(tmp_path):
     model = model_of([helper.make_node("Pad", ["x", "p"], ["y"])], [value("x", (6,))], ["y"], {"p": np.array([-2, 1])})
     assert "Pad" not in rewritten(model, tmp_path, {"x": np.arange(6, dtype=np.float32)})

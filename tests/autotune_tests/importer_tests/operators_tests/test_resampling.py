@@ -56,10 +56,41 @@ def test_a_rounded_length_is_the_length(tmp_path, mode, cause, where):
     assert close(ours, theirs)
 
 
-def test_many_taps_become_a_product(tmp_path):
-    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="cubic", antialias=1)
-    model = model_of([node], [value("x", (1, 1, 24, 24))], ["y"], {"sizes": np.array([1, 1, 6, 6])}, opset=18)
-    assert rewritten(model, tmp_path, {"x": array(1, 1, 24, 24)})["MatMul"] == 2
+def antialiased(shape, sizes, mode="linear", dtype=TensorProto.FLOAT, **more):
+    """A model of one antialiased Resize."""
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode=mode, antialias=1, **more)
+    model = model_of([node], [value("x", shape, dtype)], ["y"], {"sizes": np.array(sizes)}, opset=18)
+    model.graph.output[0].type.tensor_type.elem_type = dtype
+    return model
+
+
+@pytest.mark.parametrize(("shape", "sizes"), [((1, 1, 24, 8), (1, 1, 6, 8)), ((1, 1, 200, 20), (1, 1, 10, 20))])
+def test_short_rows_and_very_many_taps_become_a_product(tmp_path, shape, sizes):
+    assert rewritten(antialiased(shape, sizes, "cubic"), tmp_path, {"x": array(*shape)})["MatMul"] == 1
+
+
+SHRUNK = [
+    ((1, 3, 40, 50), (1, 3, 16, 19)),
+    ((2, 1, 17, 33), (2, 1, 6, 33)),
+    ((20, 61), (20, 12)),
+    ((1, 1, 20, 61), (1, 1, 23, 12)),
+    ((1, 2, 18, 4, 20), (1, 2, 5, 4, 6)),
+]
+
+
+@pytest.mark.parametrize(("shape", "sizes"), SHRUNK)
+@pytest.mark.parametrize(("mode", "outside"), [("linear", 0), ("cubic", 0), ("cubic", 1)])
+def test_many_taps_are_sums_of_rows(tmp_path, shape, sizes, mode, outside):
+    model = antialiased(shape, sizes, mode, exclude_outside=outside)
+    assert sum(call.name.startswith("weighted_rows") for call in imported(model, tmp_path).tasks) > 0
+    if len(shape) in (2, 4):  # ONNX Runtime antialiases images only
+        assert close(*run(model, tmp_path, {"x": array(*shape)}))
+
+
+def test_bytes_of_many_taps_are_rounded_as_in_onnx_runtime(tmp_path):
+    model = antialiased((1, 3, 40, 50), (1, 3, 16, 19), dtype=TensorProto.UINT8)
+    ours, theirs = run(model, tmp_path, {"x": RNG.integers(0, 256, (1, 3, 40, 50)).astype(np.uint8)})
+    assert np.array_equal(ours[0], theirs[0])
 
 
 def test_an_image_of_a_convolution_stays_in_blocks(tmp_path):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm import te
+import pytest
+from tvm import te, tirx
 
 from schedules.lower import claim, lower
 from schedules.target import Target
+from schedules.templates.cpu.elementwise import CUT, MOST_PARTS
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_te, run
 
@@ -24,6 +26,51 @@ def test_a_small_tensor_stays_on_one_thread_at_first() -> None:
     space = claim(case.func, WIDE).space
     assert space.initial[0].integer("chunks") == 1
     assert {config.integer("chunks") for config in map(space.config, space.rows)} == {1, 2, 8, 32}
+
+
+def bordered(rows: int, row: int, low: int, high: int) -> tuple[tirx.PrimFunc, list[np.ndarray], np.ndarray]:
+    """Rows with a border of another tensor, an example, and the result."""
+    x, edge = te.placeholder((rows, row), name="x"), te.placeholder((rows,), name="edge")
+
+    def element(r: tirx.Var, i: tirx.Var) -> tirx.Expr:
+        within = tirx.And(i >= low, i < low + row)
+        return tirx.if_then_else(within, x[r, i - low], edge[r])
+
+    func = from_te(x, edge, te.compute((rows, low + row + high), element, name="y"))
+    rng = np.random.default_rng(rows)
+    data, ends = rng.standard_normal((rows, row), np.float32), rng.standard_normal(rows, np.float32)
+    sides = [np.repeat(ends[:, None], width, 1) for width in (low, high)]
+    return func, [data, ends], np.hstack([sides[0], data, sides[1]])
+
+
+@pytest.mark.parametrize(("rows", "row", "low", "high"), [(7, 40, 3, 4), (5, 13, 1, 0), (6, 31, 0, 6)])
+def test_rows_are_cut_where_a_border_begins(rows: int, row: int, low: int, high: int) -> None:
+    func, arrays, expected = bordered(rows, row, low, high)
+    space = claim(func, WIDE).space
+    for config in map(space.config, space.rows):
+        assert np.array_equal(run(func, config, WIDE, arrays), expected)
+    first = lower(func, space.initial[0], WIDE).mod["main"]
+    assert CUT in str(first)
+
+
+def test_borders_behind_many_conditions_are_not_cut() -> None:
+    x = te.placeholder((8, 13), name="x")
+
+    def element(r: tirx.Var, i: tirx.Var) -> tirx.Expr:
+        value = x[r, i]
+        for place in range(MOST_PARTS + 1):
+            value = tirx.if_then_else(i < place, x[r, 12 - i] * float(place), value)
+        return value
+
+    func = from_te(x, te.compute((8, 13), element, name="y"))
+    assert CUT not in str(lower(func, claim(func, WIDE).space.initial[0], WIDE).mod["main"])
+
+
+def test_rows_that_no_vector_divides_are_loops_of_their_own() -> None:
+    x, places = te.placeholder((6, 11), name="x"), te.placeholder((9,), "int32", name="places")
+    func = from_te(x, places, te.compute((6, 9), lambda r, i: x[r, places[i]], name="y"))
+    first = lower(func, claim(func, WIDE).space.initial[0], WIDE)
+    assert [int(first.get(loop).extent) for loop in first.get_loops(first.get_sblock("y"))] == [6, 9]
 
 
 def test_a_tensor_of_one_number_has_a_kernel() -> None:

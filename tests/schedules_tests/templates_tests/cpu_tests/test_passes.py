@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tvm import s_tir, te, tirx
 
 from schedules.lower import BASELINE, claim, lower, tvm_target
 from schedules.target import Target
-from schedules.templates.cpu.passes import STACKED, compiled, workspaces_of
+from schedules.templates.cpu.passes import ALIGNMENT, STACKED, compiled, workspaces_of
 from tests.schedules_tests.programs import from_te
 
 TARGET = Target("llvm", isa="avx2")
@@ -50,6 +51,17 @@ def test_code_tells_the_workspaces_that_it_asks_for(parallel: bool, tmp_path: Pa
 def test_only_large_buffers_come_from_the_runtime() -> None:
     assert "TVMBackendAllocWorkspace" not in code(STACKED // 4)
     assert "TVMBackendAllocWorkspace" in code(STACKED // 4 + 64)
+
+
+def test_tensors_may_lie_where_allocators_put_them() -> None:
+    x = te.placeholder((64,), name="x")
+    sch = s_tir.Schedule(from_te(x, te.compute((64,), lambda i: x[i] * 2, name="y")))
+    _, inner = sch.split(sch.get_loops(sch.get_sblock("y"))[0], [None, 8])
+    sch.vectorize(inner)
+    text = str(compiled(sch.mod["main"], "main", tvm_target(TARGET)).mod.inspect_source("ll"))
+    vectors = re.findall(r"(?:load|store) <8 x float>.*, align (\d+)", text)
+    assert vectors
+    assert set(vectors) == {str(ALIGNMENT)}
 
 
 def test_code_has_one_entry() -> None:

@@ -16,9 +16,10 @@ def ranks(x, count, largest=True):
     return out.numpy()
 
 
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 300, 2000])
-def test_all_of_a_row_in_order(size):
-    x = np.random.default_rng(size).integers(-9, 9, (2, size)).astype(np.float32)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1, 8, 9, 15, 16, 17, 300, 2000])
+def test_all_of_a_row_in_order(size, dtype):
+    x = np.random.default_rng(size).integers(-9, 9, (2, size)).astype(dtype)
     assert np.array_equal(ranks(x, size), np.argsort(-x, 1, "stable"))
     assert np.array_equal(ranks(x, size, largest=False), np.argsort(x, 1, "stable"))
 
@@ -27,6 +28,13 @@ def test_infinite_numbers_and_zeros_of_both_signs():
     x = np.array([[-np.inf, 0.0, -0.0, np.inf, -1e-40, 1e-40]], np.float32)
     assert ranks(x, 6).tolist() == [[3, 5, 1, 2, 4, 0]]
     assert ranks(x, 6, largest=False).tolist() == [[0, 4, 1, 2, 5, 3]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nan_by_its_sign(dtype):
+    x = np.array([[1.0, np.nan, -np.inf, -np.nan, np.inf]], dtype)
+    assert ranks(x, 5).tolist() == [[1, 4, 0, 2, 3]]
+    assert ranks(x, 5, largest=False).tolist() == [[3, 2, 0, 4, 1]]
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64", "int8", "uint8"])

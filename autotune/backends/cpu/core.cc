@@ -902,6 +902,14 @@ bool patch_inputs(tune_core* core, const void* const* inputs) {
   return true;
 }
 
+// Whether rows of an open size do not count in this run.
+bool leaves_rows(const tune_core* core) {
+  for (int size = 0; size < SIZES; ++size) {
+    if (core->live[size] != 0) return true;
+  }
+  return false;
+}
+
 // Whether output `number` shares memory with an input: that is to be read as it is until the last kernel has run.
 bool is_read_too(const tune_core* core, int64_t number, const void* const* inputs, const void* wanted) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(wanted), bytes = core->outputs[number].bytes;
@@ -917,7 +925,7 @@ void patch_outputs(tune_core* core, const void* const* inputs, void* const* outp
   if (core->directs == nullptr) return;
   for (int64_t i = 0; i < core->outputs_count; ++i) {
     Output* output = &core->outputs[i];
-    output->is_direct = output->can_be_direct && core->live == 0 && is_aligned(outputs[i]) &&
+    output->is_direct = output->can_be_direct && !leaves_rows(core) && is_aligned(outputs[i]) &&
                         !is_read_too(core, i, inputs, outputs[i]);
   }
   for (Direct* direct = core->directs; direct != nullptr; direct = direct->next) {

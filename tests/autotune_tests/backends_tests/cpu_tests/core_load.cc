@@ -10,7 +10,7 @@
 
 namespace {
 
-const int64_t SIZE = 64, CLIENTS = 16, STREAMS = 2;
+const int64_t ROWS = 4, PARTS = 16, SIZE = ROWS * PARTS, CLIENTS = 16, STREAMS = 2;
 
 #define CHECK(condition)                                                        \
   do {                                                                          \
@@ -113,11 +113,15 @@ std::vector<int64_t> words_of(const std::vector<Chain>& chains) {
                                 static_cast<int64_t>(chains.size())};
   words.insert(words.end(), groups.begin(), groups.end());
   for (int64_t i = 0; i < calls; ++i) words.insert(words.end(), {arena, i % 2 != 0 ? 1024 : 0});
-  words.push_back(SIZE);  // rows: a job of ADD makes one each, and MEET, which has a barrier, always runs whole
-  for (const Chain& chain : chains) {
-    for (int64_t kernel : chain.calls) {
-      if (kernel == ADD) words.insert(words.end(), {SIZE, 1, SIZE, 1, 8});
-      else words.insert(words.end(), {0, 0, 0, 0, 0});
+  words.push_back(2);  // open sizes: a job of ADD makes a part of a row, and MEET, which has a barrier, always runs whole
+  for (const bool of_rows : {true, false}) {
+    words.push_back(of_rows ? ROWS : PARTS);
+    for (const Chain& chain : chains) {
+      for (int64_t kernel : chain.calls) {
+        if (kernel != ADD) words.insert(words.end(), {0, 0, 0, 0, 1, 0});
+        else if (of_rows) words.insert(words.end(), {SIZE, PARTS, ROWS, 1, 1, 8 * PARTS});
+        else words.insert(words.end(), {SIZE, 1, PARTS, 1, ROWS, 8});
+      }
     }
   }
   return words;
@@ -149,11 +153,13 @@ tune_core* opened(const Shape& shape) {
 // The arguments of a run, and what becomes of it.
 struct Try {
   Try(double value, const Shape& shape) : value(value), added(shape.added), input(SIZE, value), output(SIZE, -1) {}
-  // `live`: how many numbers count; those behind them are zero.
-  void check(int status, int64_t live = SIZE) const {
+  // `rows` and `parts`: how many count; numbers of others are zero.
+  void check(int status, int64_t rows = ROWS, int64_t parts = PARTS) const {
     if (status == TUNE_OK) {
       CHECK(value >= 0);
-      for (int64_t i = 0; i < SIZE; ++i) CHECK(output[i] == (i < live ? value + added : 0));
+      for (int64_t i = 0; i < SIZE; ++i) {
+        CHECK(output[i] == (i / PARTS < rows && i % PARTS < parts ? value + added : 0));
+      }
     } else if (status == TUNE_FAILED) {
       CHECK(value < 0 && report.group >= 0 && report.text[0] != 0);
     } else {
@@ -226,10 +232,11 @@ void* client(void* argument) {
       attempt.check(status = on_streams(number, kind, &attempt, timeouts[rand_r(&seed) % 5]));
     } else if (what < 11) {
       const int which = rand_r(&seed) % 3;
-      const int64_t live = rand_r(&seed) % 2 != 0 ? SIZE : 1 + rand_r(&seed) % SIZE;
+      const int64_t live[] = {rand_r(&seed) % 2 != 0 ? ROWS : 1 + rand_r(&seed) % ROWS,
+                              rand_r(&seed) % 2 != 0 ? PARTS : 1 + rand_r(&seed) % PARTS};
       Try attempt(value, SHAPES[which]);
-      status = tune_core_run_live(shared[which], attempt.inputs, attempt.outputs, nullptr, &attempt.report, nullptr, live);
-      attempt.check(status, live);
+      status = tune_core_run_sizes(shared[which], attempt.inputs, attempt.outputs, nullptr, &attempt.report, nullptr, live);
+      attempt.check(status, live[0], live[1]);
     } else if (what < 13) {
       cancel_somebody(rand_r(&seed) % CLIENTS);
     } else if (what == 13) {

@@ -11,7 +11,7 @@ from autotune.backends.cpu.native_library import OK, Run
 from autotune.graph.arena import Slice
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import cpu_lane
-from autotune.graph.steps import CallJobs, LiveRows, Operand, Piece, Step, Steps, arrange
+from autotune.graph.steps import CallJobs, LiveRows, LiveSizes, Operand, Piece, Step, Steps, arrange
 from autotune.measure.output_check import aligned
 from tests.autotune_tests.graph_tests.dags import random_edges, random_flat
 from tests.simulated.placed import mix, sequential
@@ -114,10 +114,10 @@ def test_rows_that_do_not_count_are_copied(library):
         8 * rows,
         (),
     )
-    live = LiveRows("n", rows, (CallJobs(1, 1, 1, rows, 8),))
+    live = LiveSizes((LiveRows("n", rows, (CallJobs(1, 1, 1, rows, 8),)),))
     x = np.arange(float(rows))
     with closing(NativeExecutor({1: library}, steps, (), [-1], live=live)) as executor:
         assert np.array_equal(executor.run([x])[0], 2 * x)
-        (output,) = executor.run_live([x], 5)
+        (output,) = executor.run_live([x], [5])
         assert np.array_equal(output[:5], 2 * x[:5])
         assert not output[5:].any()

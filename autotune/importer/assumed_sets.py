@@ -17,7 +17,7 @@ import onnx.numpy_helper
 
 from autotune.importer.onnx_model.inline_weights import model_without_weights
 from autotune.importer.onnx_model.input_shapes import LENGTHS, assumed_text, guessed_sets, open_batches
-from autotune.importer.onnx_model.open_axes import mixes_positions
+from autotune.importer.onnx_model.open_axes import REUSING, mixes_positions
 from autotune.importer.onnx_model.shapes import is_fixed, is_known, true_inputs
 
 LEAST_REUSE = 50
@@ -26,19 +26,6 @@ convolutions of 7 × 7 results make 49, sentences and patches 16 to 200."""
 
 LAYERS = ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul")
 """Operators of dense layers."""
-
-REUSING = (
-    "Conv",
-    "ConvTranspose",
-    "ConvInteger",
-    "QLinearConv",
-    "FusedConv",
-    "LSTM",
-    "GRU",
-    "RNN",
-    "DynamicQuantizeLSTM",
-)
-"""Operators that use each of their weights at many places or steps."""
 
 MOST_AXES = 8
 """Most numbers in a tensor that may be a shape."""

@@ -19,7 +19,12 @@ from autotune.interface import Interface, OpenSpec
 QUANTISER = "DynamicQuantizeLinear"
 """The operator that takes a scale from all numbers of a tensor."""
 
-POSITION_MIXERS = frozenset({"Conv", "ConvTranspose", "GRU", "LSTM", "Loop", "RNN", "Scan"})
+REUSING = frozenset(
+    {"Conv", "ConvInteger", "ConvTranspose", "DynamicQuantizeLSTM", "FusedConv", "GRU", "LSTM", "QLinearConv", "RNN"}
+)
+"""Operators that use each of their weights at many places or steps of a sequence or an image."""
+
+POSITION_MIXERS = REUSING | {"Loop", "Scan"}
 """Operators that work along a sequence: kernels for one length compute all of it."""
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -98,7 +98,9 @@ def test_other_models_and_incomplete_sets_have_no_such_inputs():
     assert sets_with_live(QUANTISED, ({},)) == ({},)
 
 
-@pytest.mark.parametrize(("kind", "mixes"), [("Relu", False), ("Conv", True), ("LSTM", True), ("MatMul", False)])
+@pytest.mark.parametrize(
+    ("kind", "mixes"), [("Relu", False), ("Conv", True), ("FusedConv", True), ("Loop", True), ("MatMul", False)]
+)
 def test_operators_that_work_along_a_sequence(kind, mixes):
     assert mixes_positions(one_node(kind, ["y"])) == mixes
     assert not mixes_positions(None)

@@ -37,6 +37,7 @@ from schedules.templates.common.structure import (
     parameter_shapes,
 )
 from schedules.templates.common.vector_math import vector_math
+from schedules.templates.cpu.passes import CUT
 from schedules.templates.nests.merged_axes import merged, turned_axis
 from schedules.templates.template import OneAlgorithm
 
@@ -54,8 +55,7 @@ MOST_PARTS = 6
 TURNED = {tirx.LT: tirx.GT, tirx.LE: tirx.GE, tirx.GT: tirx.LT, tirx.GE: tirx.LE}
 """Comparisons → the same of operands in the other order."""
 
-CUT = "pragma_loop_partition_hint"
-"""TVM's name of the annotation that has a loop of constant extent cut."""
+PARTS_OF_AXES = (tirx.Div, tirx.FloorDiv, tirx.FloorMod, tirx.Mod)
 
 MOST_TEXT = 4000
 """Characters of a stage's text once it holds what it reads. Beyond, compiling takes seconds; at 15,000 minutes."""
@@ -123,8 +123,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
                 sch.compute_inline(sch.get_sblock(name))
         # What is inlined twice names its intermediate values twice, which TVM takes for one name of two values.
         func = merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
-        sizes = extents(blocks_in_order(func)[-1], SPATIAL)
-        return _in_parts(func) if _by_rows(sizes, config.integer("vector"), config.integer("chunks")) else func
+        block = blocks_in_order(func)[-1]
+        return _in_parts(func) if _by_rows(block, config.integer("vector"), config.integer("chunks")) else func
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
@@ -144,10 +144,25 @@ def _grows(sch: s_tir.Schedule, name: str) -> bool:
     return any(len(text) + text.count(access) * size > MOST_TEXT for text in texts if access in text)
 
 
-def _by_rows(sizes: Sequence[int], vector: int, chunks: int) -> bool:
-    """Return whether a stage over axes of ``sizes`` is left to LLVM row by row."""
+def _by_rows(block: tirx.SBlock, vector: int, chunks: int) -> bool:
+    """Return whether a stage is left to LLVM row by row."""
+    sizes = extents(block, SPATIAL)
     rows, row = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
-    return (vector == 1 or row % vector != 0) and row >= LEAST_ROW and rows >= max(2, chunks)
+    fits = (vector == 1 or row % vector != 0) and row >= LEAST_ROW and rows >= max(2, chunks)
+    return fits and not _branches_by_remainders(block)
+
+
+def _branches_by_remainders(block: tirx.SBlock) -> bool:
+    """Return whether branches depend on divisions or remainders of the innermost axis.
+
+    LLVM 22 makes vectors of a loop over such an axis that compute wrong numbers: see ``passes._branches_apart``.
+    """
+    axis = block.iter_vars[-1].var
+    calls = (
+        call for call in nodes_below(block.body, Call) if str(getattr(call.op, "name", "")).endswith("if_then_else")
+    )
+    parts = (part for call in calls for kind in PARTS_OF_AXES for part in nodes_below(call, kind))
+    return any(var.same_as(axis) for part in parts for var in nodes_below(part, tirx.Var))
 
 
 def _in_parts(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -206,7 +221,7 @@ def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, u
     """
     block = sch.get_sblock(name)
     loops = sch.get_loops(block)
-    if _by_rows([int(sch.get(loop).extent) for loop in loops], vector, chunks):
+    if _by_rows(sch.get(block), vector, chunks):
         outer, steps, unroll = sch.fuse(*loops[:-1]), size // int(sch.get(loops[-1]).extent), 1
         if _marks(sch.get(block).body):
             sch.annotate(loops[-1], CUT, 1)

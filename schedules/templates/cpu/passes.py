@@ -125,6 +125,20 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
+CUT = "pragma_loop_partition_hint"
+"""TVM's name of the annotation that has a loop of constant extent cut."""
+
+
+def cut_at_marks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels whose marked loops are cut at conditions."""
+
+    def is_marked(func: tirx.PrimFunc) -> bool:
+        noted = (mark.attr_key for mark in nodes_below(func.body, tirx.AttrStmt))
+        return CUT in noted or any(CUT in loop.annotations for loop in nodes_below(func.body, tirx.For))
+
+    return s_tir.transform.LoopPartition()(mod) if any(map(is_marked, mod.functions.values())) else mod
+
+
 def any_alignment(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Kernels that assume ``ALIGNMENT`` of their tensors."""
 
@@ -298,9 +312,10 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tvm.transform.module_pass(in_blocks, opt_level=0, name="InBlocks"),
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
-        old.LoopPartition(),  # it knows loops by their variables, which the next one replaces
+        tvm.transform.module_pass(cut_at_marks, opt_level=0, name="CutAtMarks"),  # before variables are replaced
         new.NarrowDataType(32),
         tvm.transform.module_pass(numbers_kept, opt_level=0, name="NumbersKept"),
+        old.LoopPartition(),
         new.ConvertSSA(),
         tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),
         tvm.transform.module_pass(booleans_loaded, opt_level=0, name="BooleansLoaded"),

@@ -144,12 +144,15 @@ ROWS = (1, 4, 16, 64)
 """Batches of a model whose rows use most weights once. Measured: docs/lab/2026-11-29-any-batch.md."""
 
 
-def assumed_sets(path: Path) -> tuple[tuple[Mapping[str, tuple[int, ...]], ...], str]:
+def assumed_sets(path: Path, in_batches: bool = True) -> tuple[tuple[Mapping[str, tuple[int, ...]], ...], str]:
     """Return several sets of shapes for a model with open lengths or an open batch, and what to say of them.
 
     An open batch alone has several sets only if a row uses most weights once. There are none for a model with other
     open sizes, with inputs that are not tensors of numbers, or that cannot be read: its import assumes one set or says
     what is wrong.
+
+    Args:
+        in_batches: whether sets of short sequences have several rows. Graphs that were exported for one may not run so.
     """
     model = model_without_weights(path)
     if model is None:
@@ -162,7 +165,7 @@ def assumed_sets(path: Path) -> tuple[tuple[Mapping[str, tuple[int, ...]], ...],
     sets = guessed_sets(values)
     if len(sets) < 2:
         sets = _batches(model, values, sets[0])
-    elif open_batches(values) == {value.name for value in values} and not mixes_positions(model):
+    elif in_batches and open_batches(values) == {value.name for value in values} and not mixes_positions(model):
         sets = _short_in_batches(sets)
     if not sets:
         return (), ""

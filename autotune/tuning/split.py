@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -118,6 +119,13 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
     try:
         return _as_asked(measurers, job, observe, interrupted)
     except (CompileError, ModelError, VerificationError) as error:
+        if (
+            not isinstance(error, (CompileError, OneSetError, UnsupportedError))
+            and (rows := _rows_alone(job)) is not None
+        ):
+            logger.warning("%s; sets of one row are tried", error)
+            with suppress(CompileError, ModelError, VerificationError):  # else what follows is told of the first error
+                return _as_asked(measurers, rows, observe, interrupted)
         if (one := _one_set(job, isinstance(error, OneSetError))) is not None:
             shapes = ", ".join(f"{name}:{shape_text(shape)}" for name, shape in one.options.inputs.items())
             logger.warning("%s; the model is tuned for %s alone", error, shapes)
@@ -136,6 +144,17 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
         left = ", ".join(repaired.operators) if repaired.tunes else "the entire model, of which nothing can be tuned"
         logger.warning("%s; ONNX Runtime runs %s", error, left)
     return _in_parts(measurers, job, repaired, observe, interrupted)
+
+
+def _rows_alone(job: PartJob) -> PartJob | None:
+    """The job with sets of one row, if sets of several were assumed for short sequences; else None."""
+    options = job.options
+    if options.inputs or options.shapes or options.generate:
+        return None
+    assumed, (sets, _) = _with_sets(job.model, options, told=False).shapes, assumed_sets(job.model, in_batches=False)
+    if not assumed or not sets or tuple(assumed) == sets:
+        return None
+    return replace(job, options=replace(options, shapes=sets), imported=None)
 
 
 def _one_set(job: PartJob, lengths: bool) -> PartJob | None:

@@ -223,6 +223,24 @@ def test_batches_that_no_set_has_are_calls_of_one(built, tmp_path, caplog):
             assert agrees(model, served, {"ids": ids, "mask": np.ones_like(ids)})
 
 
+def test_a_graph_that_was_exported_for_one_row_gets_sets_of_one(tmp_path, monkeypatch, caplog):
+    """Its batch is open by name, and a Reshape has room for one row."""
+    fake_device(monkeypatch)
+    nodes = [
+        helper.make_node("Reshape", ["x", "one"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["made"]),
+        helper.make_node("Mul", ["made", "m"], ["y"]),
+    ]
+    inputs = [value("x", ("batch", "length", 24)), value("m", ("batch", "length", 1))]
+    constants = {"one": np.array([1, -1, 24]), "w": rows(24)["rows"]}
+    model = written(model_of(nodes, inputs, ["y"], constants), tmp_path)
+    result = tuning.build(model, Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", threads=1))
+    assert "sets of one row are tried" in caplog.text
+    assert [part.shapes["x"] for part in read_composite(result.artifact).parts] == [
+        (1, n, 24) for n in (16, 32, 64, 128)
+    ]
+
+
 def words_without_a_mask():
     nodes = [
         helper.make_node("Gather", ["table", "ids"], ["words"]),

@@ -119,11 +119,7 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
     try:
         return _as_asked(measurers, job, observe, interrupted)
     except (CompileError, ModelError, VerificationError) as error:
-        if (
-            not isinstance(error, (CompileError, OneSetError, UnsupportedError))
-            and (rows := _rows_alone(job)) is not None
-        ):
-            logger.warning("%s; sets of one row are tried", error)
+        if (rows := _rows_alone(job, error)) is not None:
             with suppress(CompileError, ModelError, VerificationError):  # else what follows is told of the first error
                 return _as_asked(measurers, rows, observe, interrupted)
         if (one := _one_set(job, isinstance(error, OneSetError))) is not None:
@@ -146,14 +142,17 @@ def _tuned(measurers: Measurers, job: PartJob, observe: Observer, interrupted: b
     return _in_parts(measurers, job, repaired, observe, interrupted)
 
 
-def _rows_alone(job: PartJob) -> PartJob | None:
-    """The job with sets of one row, if sets of several were assumed for short sequences; else None."""
+def _rows_alone(job: PartJob, error: AutotuneError) -> PartJob | None:
+    """The job with sets of one row, if sets of several were assumed for short sequences and failed; else None."""
     options = job.options
     if options.inputs or options.shapes or options.generate:
+        return None
+    if isinstance(error, (CompileError, OneSetError, UnsupportedError)):  # whatever the batch
         return None
     assumed, (sets, _) = _with_sets(job.model, options, told=False).shapes, assumed_sets(job.model, in_batches=False)
     if not assumed or not sets or tuple(assumed) == sets:
         return None
+    logger.warning("%s; sets of one row are tried", error)
     return replace(job, options=replace(options, shapes=sets), imported=None)
 
 

@@ -150,7 +150,7 @@ such jobs reach 0.98 of the best of all on 71 layers of a Zen 4, and 0.97 on 52 
 
 POSITION_ROWS = 8
 """Rows of a job where a row of the batch has several, of a sequence: those of positions behind its end are left out.
-Calls of 8 x 33 positions on a set for 8 x 64 take 16.5 ms where jobs of 64 rows take 20.1, and full ones no longer (a
+Calls of 8 x 33 positions on a set for 8 x 64 take 18.2 ms where jobs of 64 rows take 23.5, and full ones as long (a
 MiniLM on a Zen 5: docs/lab/2026-11-29-two-sizes.md)."""
 
 LEAST_ELEMENTS = 32

@@ -42,7 +42,7 @@ from autotune.artifact.manifest import (
 from autotune.artifact.plain_data import decode, encode
 from autotune.artifact.replacement import new_artifact
 from autotune.artifact.weights_file import Entry, SharedWeights, read_weights, write_weights
-from autotune.graph.steps import LiveSizes
+from autotune.graph.steps import MOST_LIVE, LiveSizes
 from autotune.interface import Interface, OpenSpec
 from schedules.vocabulary.errors import ArtifactError, OneSetError
 
@@ -227,9 +227,19 @@ def _read_part(path: Path, data: Mapping[str, Any]) -> Part:
 
 
 def _live_sizes(data: Mapping[str, Any]) -> LiveSizes:
-    """The value that ``write_composite`` wrote; 0.4.0 and older wrote what one size leaves out."""
+    """The value that ``write_composite`` wrote; 0.4.0 and older wrote what one size leaves out.
+
+    Raises:
+        ArtifactError: if it has more sizes than a core of this version knows.
+    """
     if "sizes" in data:
-        return decode(LiveSizes, data)
+        live = decode(LiveSizes, data)
+        if len(live.sizes) > MOST_LIVE:
+            raise ArtifactError(
+                f"the artifact leaves out rows of {len(live.sizes)} open sizes, and this version {MOST_LIVE} at most; "
+                "upgrade tune-compiler, or build the artifact again"
+            )
+        return live
     one = {name: value for name, value in data.items() if name != "seconds"}
     return decode(LiveSizes, {"sizes": [one], "seconds": data.get("seconds", ())})
 

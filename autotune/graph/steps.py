@@ -68,8 +68,9 @@ class CallJobs:
 
     def within(self, other: CallJobs) -> bool:
         """Return whether jobs of both can be left out: all groups lie within each group of ``other``."""
-        apart = self.groups and other.groups and self.count == other.count
-        return not (self.groups and other.groups) or bool(apart and other.inner % (self.inner * self.groups) == 0)
+        if not (self.groups and other.groups):
+            return True
+        return self.count == other.count and other.inner % (self.inner * self.groups) == 0
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def nested(sizes: Sequence[LiveRows]) -> tuple[LiveRows, ...]:
     one, other = sizes
     fits = [sum(map(CallJobs.within, inner.calls, outer.calls)) for outer, inner in ((one, other), (other, one))]
     outer, inner = (one, other) if fits[0] >= fits[1] else (other, one)
-    # What the calls make in rows that do not count must be zero for those that read it, as if it had been left out.
+    # Rows that do not count must be zero for those that read them, whether they are computed or left out.
     pairs = zip(inner.calls, outer.calls, strict=True)
     calls = tuple(jobs if jobs.within(around) else replace(jobs, groups=0) for jobs, around in pairs)
     return outer, replace(inner, calls=calls)

@@ -53,10 +53,10 @@ Measured of a MiniLM on a Zen 5 in fp32; products of bytes take a third (docs/la
 LENGTH_RANK = 3
 """Most axes of an input whose second size is a length: (batch, length), (batch, length, features)."""
 
-ATTENTION_POSITIONS, BYTE_ATTENTION_POSITIONS = 1000, 360
-"""Length of a set at which attention takes as long as all else, in fp32 and beside products of bytes. Of attention,
-positions that keys have behind a sequence are not left out. Measured of a MiniLM on a Zen 5: 7 % at 64 in fp32, 26 %
-at 128 in bytes (docs/lab/2026-11-29-quantised-sizes.md)."""
+ATTENTION_POSITIONS, BYTE_ATTENTION_POSITIONS = 1400, 440
+"""Length of a set at which attention takes as long as all else, in fp32 and beside products of bytes. Its jobs are
+whole heads, so queries behind a sequence are computed. Measured of a MiniLM on a Zen 5: 4.5 % of 8 x 64 and 11 % of
+4 x 192 in fp32, 13 % of 8 x 64 in bytes (docs/lab/2026-11-29-two-sizes.md)."""
 
 ELSEWHERE = 2.0
 """Time of ONNX Runtime by that of kernels for the very size: it serves calls that no set does. Measured there too."""

@@ -29,7 +29,7 @@ FEW = {"random": 12, "kernels": 6, "mutated": 12, "rare": 8, "attention": 6, "ha
 
 @pytest.fixture(scope="module")
 def server():
-    """Where workers come from: TVM takes more than a second to load."""
+    """One server that forks all workers: TVM takes more than a second to load."""
     with ForkServerProcess() as process:
         yield process
 

@@ -78,7 +78,7 @@ def fuzz(
     handler: str = HANDLER,
     family: str = "random",
 ) -> Iterator[Found]:
-    """What became of every seed of a family, in order, in workers of ``server``."""
+    """The outcome of every seed of a family, in order, in workers of ``server``."""
     with tempfile.TemporaryDirectory(prefix="tune-fuzz-") as folder:
         stage = Path(folder) / "stage"
         with closing(WorkerPool(server, Start(handler, stage), 1, tries=1)) as pool:

@@ -45,6 +45,7 @@ const size_t SMALL = 1u << 20;
 const size_t ALIGNMENT = 64;    // of the arena and of workspaces: a cache line, so that no vector lies in two
 const size_t ASSUMED = 16;      // what kernels assume of every tensor, as allocators give it (passes.py: ALIGNMENT)
 // Bytes from which kernels write an output where the caller wants it; a smaller one is copied there from the cache.
+// Heuristic, not measured.
 const int64_t DIRECT = 16384;
 const int WORKSPACES = 16;      // that one thread can hold at a time; kernels of ours hold one or two
 

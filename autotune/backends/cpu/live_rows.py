@@ -175,6 +175,8 @@ class _Experiment:
         Earlier cases must have shown the same. One shows nothing if the whole result is equal, as with the attention
         of all positions to a single one.
         """
+        if not output.size:
+            return call.outer
         word = np.dtype(f"u{min(8, output.size // math.prod(operand.shape))}")
         differs = output.view(word) != self._other.view(operand, self._weights).view(word)
         elements = differs.reshape(math.prod(operand.shape), -1).any(axis=1)

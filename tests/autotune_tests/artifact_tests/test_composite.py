@@ -217,5 +217,17 @@ def test_what_older_versions_said_of_one_open_size_is_read(batches):
 
     changed(batches, older)
     one = LiveRows("batch", 8, (CallJobs(8, 1, 8, 1),))
-    found = read_composite(batches).parts[1].live
-    assert (found, found.seconds) == (LiveSizes((one,)), (0.5,))
+    read = read_composite(batches).parts[1].live
+    assert (read, read.seconds) == (LiveSizes((one,)), (0.5,))
+
+
+def test_more_open_sizes_than_a_core_knows_are_refused(batches):
+    """The core has room for two; a newer version may write three."""
+    size = {"symbol": "batch", "rows": 8, "calls": [{}]}
+
+    def newer(manifest):
+        manifest["parts"][1]["live"] = {"sizes": [size] * 3, "seconds": []}
+
+    changed(batches, newer)
+    with pytest.raises(ArtifactError, match="rows of 3 open sizes, and this version 2 at most; upgrade"):
+        read_composite(batches)

@@ -121,15 +121,15 @@ def test_two_sizes_leave_out_what_either_does(rows, parts, share):
 
 
 def test_sizes_are_put_one_within_the_other():
-    """Of the last call jobs lie the other way round, so one size leaves them out; its zeros stay."""
+    """Jobs of the last call lie the other way round, so one size leaves them out; its zeros stay."""
     rows, parts = CallJobs(6, 3, 2, 1, 8), CallJobs(6, 1, 3, 1, 4, outer=2)
     inner = LiveRows("parts", 3, (parts, parts, CallJobs(), CallJobs(6, 2, 3, 1, 4)))
     outer = LiveRows("rows", 2, (rows, rows, rows, CallJobs(6, 1, 2, 1)))
     assert nested([outer]) == (outer,)
-    found = nested([inner, outer])
-    assert [size.symbol for size in found] == ["rows", "parts"]
-    assert found[0] == outer
-    assert found[1].calls == (parts, parts, CallJobs(), CallJobs(6, 2, 0, 1, 4))
+    sizes = nested([inner, outer])
+    assert [size.symbol for size in sizes] == ["rows", "parts"]
+    assert sizes[0] == outer
+    assert sizes[1].calls == (parts, parts, CallJobs(), CallJobs(6, 2, 0, 1, 4))
 
 
 def test_rows_are_the_share_where_no_times_are_known():

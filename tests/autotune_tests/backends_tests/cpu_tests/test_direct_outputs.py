@@ -37,7 +37,7 @@ def run_into(executor, inputs, outputs):
 
 
 def written(library):
-    """Where the last kernel that notes it has written."""
+    """The place that the last kernel that notes it has written to."""
     return ctypes.c_void_p.in_dll(library._library, "written").value
 
 

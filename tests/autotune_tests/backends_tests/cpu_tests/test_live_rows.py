@@ -101,7 +101,9 @@ def test_live_rows_are_those_of_a_whole_run(library, symbols):
 def test_rows_and_their_parts_are_left_out_at_once(library, symbols):
     """Eight numbers are two rows of four parts."""
     steps = chain(*symbols)
-    rows, parts = (live_rows(library, steps, (), name, *found(size)) for name, size in (("rows", 2), ("parts", 4)))
+    rows, parts = (
+        live_rows(library, steps, (), name, *halves_or_quarters(size)) for name, size in (("rows", 2), ("parts", 4))
+    )
     live = LiveSizes(nested([parts, rows]))
     assert [size.symbol for size in live.sizes] == ["rows", "parts"]
     machine = NativeExecutor({2: library}, steps, (), [-1, -1], live=live)
@@ -116,7 +118,7 @@ def test_rows_and_their_parts_are_left_out_at_once(library, symbols):
     machine.close()
 
 
-def found(size):
+def halves_or_quarters(size):
     """Arguments of ``live_rows`` for the two rows, or the four parts of each."""
     if size == 4:
         return 4, cases(3, 2, 1, rows=4)

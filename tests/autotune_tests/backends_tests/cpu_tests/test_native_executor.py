@@ -18,9 +18,10 @@ from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.partition import Subgraph, partition, refine, subgraph_needs
-from autotune.graph.steps import CallJobs, LiveRows, LiveSizes, Operand, Piece, Step, Steps, arrange
+from autotune.graph.steps import MOST_LIVE, CallJobs, LiveRows, LiveSizes, Operand, Piece, Step, Steps, arrange
 from autotune.host.machine import thread_cpus
 from autotune.measure.output_check import aligned
+from schedules.templates.cpu.passes import ALIGNMENT
 from schedules.vocabulary.errors import ArtifactError, RunError
 from tests.autotune_tests.graph_tests.dags import chains, random_edges, random_flat
 from tests.simulated.placed import sequential
@@ -339,10 +340,11 @@ static_assert(offsetof(Tensor, code) == offsetof(DLTensor, dtype));
 static_assert(offsetof(Tensor, shape) == offsetof(DLTensor, shape));
 static_assert(offsetof(Tensor, byte_offset) == offsetof(DLTensor, byte_offset));
 """
+ASSUMED = f"static_assert(SIZES == {MOST_LIVE} && ASSUMED == {ALIGNMENT});\n"
 
 
 def test_tensors_are_laid_out_as_tvm_has_them(tmp_path):
-    (tmp_path / "layouts.cc").write_text(LAYOUTS)
+    (tmp_path / "layouts.cc").write_text(LAYOUTS + ASSUMED)
     flags = [f"-I{CORE.parent}", f"-I{libinfo.find_include_path()}", "-std=c++17", "-fsyntax-only"]
     subprocess.run([cc.get_cc(), *flags, str(tmp_path / "layouts.cc")], check=True)
 
@@ -402,6 +404,18 @@ def test_jobs_are_left_out_along_two_sizes(library, threads, inner, zeroed):
             expected.reshape(2, 3, 4)[row + 1 :] = 0.0
             expected.reshape(2, 3, 4)[:, part + 1 :] = 0.0
         assert np.array_equal(got, expected), (row, part)
+    machine.close()
+
+
+def test_cores_of_older_artifacts_are_told_of_one_size(library, monkeypatch):
+    """They have ``tune_core_run_live``, and no function for several sizes."""
+    source, result = Operand("input", 0, (8,), "float64"), Operand("arena", 0, (8,), "float64")
+    machine = NativeExecutor({1: library}, Steps((Step("twice", (source, result)),), (result,), 64, ()), (), [-1])
+    calls = []
+    monkeypatch.setitem(vars(library), "run_sizes", None)
+    monkeypatch.setitem(vars(library), "run_live", lambda *arguments: calls.append(arguments) or 0)
+    machine.run_live([np.ones(8)], [5])
+    assert [arguments[-1] for arguments in calls] == [5]
     machine.close()
 
 

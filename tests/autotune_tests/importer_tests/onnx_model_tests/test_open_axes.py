@@ -107,7 +107,7 @@ def test_operators_that_work_along_a_sequence(kind, mixes):
 
 
 def test_extents_of_constants():
-    """Of initialisers, and of what nodes hold."""
+    """Initialisers count, and constants that nodes hold."""
     held = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.zeros((77, 4), np.float32)))
     model = model_of(
         [held, helper.make_node("Add", ["x", "w"], ["y"])],

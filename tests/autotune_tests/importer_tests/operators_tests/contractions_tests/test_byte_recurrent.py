@@ -108,12 +108,12 @@ CONSTANTS = [
 
 
 def squeezed(states, to):
-    """As PyTorch's exporter joins layers of one direction."""
+    """Layers of one direction, joined as PyTorch's exporter does."""
     return [helper.make_node("Squeeze", [states, "one"], [to])]
 
 
 def reshaped(states, to):
-    """As exporters join directions: the axis of directions goes last, into a shape that is computed."""
+    """Directions, joined as exporters do: their axis goes last, into a shape that is computed."""
     return [
         helper.make_node("Transpose", [states], [f"{to}/turned"], perm=[0, 2, 1, 3]),
         helper.make_node("Shape", [states], [f"{to}/sizes"]),

@@ -130,7 +130,7 @@ CUT = "pragma_loop_partition_hint"
 
 
 def cut_at_marks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels whose marked loops are cut at conditions."""
+    """Kernels whose marked loops are cut at conditions. The pass knows loops by variables that narrowing replaces."""
 
     def is_marked(func: tirx.PrimFunc) -> bool:
         noted = (mark.attr_key for mark in nodes_below(func.body, tirx.AttrStmt))
@@ -312,7 +312,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tvm.transform.module_pass(in_blocks, opt_level=0, name="InBlocks"),
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
-        tvm.transform.module_pass(cut_at_marks, opt_level=0, name="CutAtMarks"),  # before variables are replaced
+        tvm.transform.module_pass(cut_at_marks, opt_level=0, name="CutAtMarks"),
         new.NarrowDataType(32),
         tvm.transform.module_pass(numbers_kept, opt_level=0, name="NumbersKept"),
         old.LoopPartition(),

@@ -30,9 +30,6 @@ from schedules.templates.common.structure import (
 COMBINATIONS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
 """How a reduction may combine elements if a part of it is to be reduced apart."""
 
-FREE_CALLS = frozenset({"tirx.if_then_else", "tirx.likely"})
-"""Calls that cost nothing; a stage with any other is computed once."""
-
 MOST_ALONE = 16 * 1024
 """Elements of a single row beyond which it is left to templates that share one reduction among threads. Heuristic, not
 measured."""
@@ -83,15 +80,11 @@ def reduces(block: s_tir.SBlock) -> bool:
     return bool(extents(block, REDUCE))
 
 
-def _costly(block: s_tir.SBlock) -> bool:
-    return any(str(getattr(call.op, "name", "")) not in FREE_CALLS for call in nodes_below(block.body, Call))
-
-
 def inline_cheap(sch: s_tir.Schedule) -> None:
-    """Inline every stage that does not reduce, unless that computes something costly twice."""
+    """Inline every stage that does not reduce, unless that makes a call twice."""
     for block in blocks_in_order(sch.mod["main"])[:-1]:
         stage = sch.get_sblock(block.name_hint)
-        if not reduces(block) and (len(sch.get_consumers(stage)) == 1 or not _costly(sch.get(stage))):
+        if not reduces(block) and (len(sch.get_consumers(stage)) == 1 or not nodes_below(sch.get(stage).body, Call)):
             sch.compute_inline(stage)
 
 

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import SBlockRV
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
@@ -110,9 +109,11 @@ class CudaReduceTemplate(OneAlgorithm[Anchor]):
                 bind_flat(sch, spatial or [sch.add_unit_loop(sch.get_sblock(stage))], THREADS)
             elif names and _ends_with(sch, stage, names[0], config):
                 names = names[1:]
-            else:
-                block = sch.get_sblock(stage)
-                _share(sch, block, sch.cache_write(block, 0, "local"), config)
+            elif not _shared(sch, stage, "", config):
+                # TVM recognises no sum with three axes of outputs that blocks of ``outer`` do not divide.
+                outputs = math.prod(extents(sch.get(sch.get_sblock(stage)), SPATIAL))
+                dividing = {**dict(config.items), "outer": math.gcd(config.integer("outer"), outputs)}
+                _share(sch, stage, "", Config(config.space, tuple(dividing.items())))
 
 
 def _has_end(blocks: Sequence[s_tir.SBlock], number: int) -> bool:
@@ -132,20 +133,26 @@ def _ends_with(sch: s_tir.Schedule, stage: str, after: str, config: Config) -> b
     sizes = [math.prod(extents(sch.get(member), SPATIAL)) for member in (block, last)]
     if consumers != [after] or extents(sch.get(last), REDUCE) or sizes[0] != sizes[1]:
         return False
-    trial = sch.copy()
+    return _shared(sch, stage, after, config)  # else it is a kernel of its own
+
+
+def _shared(sch: s_tir.Schedule, stage: str, after: str, config: Config) -> bool:
+    """Do what ``_share`` does, or nothing where that does not apply."""
     try:
-        _share(trial, trial.get_sblock(stage), trial.get_sblock(after), config)
+        _share(sch.copy(), stage, after, config)
     except (s_tir.ScheduleError, ScheduleError):
-        return False  # a kernel of its own
-    _share(sch, block, last, config)
+        return False
+    _share(sch, stage, after, config)
     return True
 
 
-def _share(sch: s_tir.Schedule, block: SBlockRV, last: SBlockRV, config: Config) -> None:
-    """Make one kernel of the sums of ``block`` and of ``last``, which reads them element by element.
+def _share(sch: s_tir.Schedule, stage: str, after: str, config: Config) -> None:
+    """Make one kernel of the sums of ``stage`` and of ``after``, which reads them element by element; "" for a copy.
 
     A sum is never stored by the stage that makes it: TVM forgets there that the last block has fewer outputs.
     """
+    block = sch.get_sblock(stage)
+    last = sch.get_sblock(after) if after else sch.cache_write(block, 0, "local")
     inner, outer, across = (config.integer(name) for name in ("inner", "outer", "across"))
     along_k, along_outputs = ("threadIdx.x", "threadIdx.y") if across else ("threadIdx.y", "threadIdx.x")
     spatial, rest = axis_loops(sch, last)

@@ -106,11 +106,10 @@ def attention(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("QAttention", domain=MICROSOFT)
 def qattention(node: Node, e: Emit) -> list[str] | None:
-    """Attention of what 8-bit tokens (inputs 0, 3, 6) and weights (1, 4, 7) stand for: values, scales, zero points."""
-    if node.input(8):
-        raise node.refused("its input past is not supported")
-    if node.wants(1):
-        raise node.refused("its output present is not supported")
+    """Attention of what 8-bit tokens (inputs 0, 3, 6) and weights (1, 4, 7) stand for: values, scales, zero points.
+
+    Earlier keys and values (input 8) and output 1 are numbers, as in Attention.
+    """
     numbers, columns = ([node.input(index) for index in places if node.input(index)] for places in ((3, 6), (4, 7)))
     x = e.op("DequantizeLinear", node.input(0), *(e.reshape(name) for name in numbers))
     if np.prod(node.shape(4)) == 1:
@@ -118,8 +117,11 @@ def qattention(node: Node, e: Emit) -> list[str] | None:
     else:
         w = e.op("DequantizeLinear", node.input(1), *columns, axis=1)
     names = ("num_heads", "unidirectional", "scale", "mask_filter_value", "do_rotary", "past_present_share_buffer")
-    masks = [node.input(5)] if node.input(5) else []
-    return [e.op("Attention", x, w, node.input(2), *masks, domain=MICROSOFT, **node.given(*names))]
+    inputs = [x, w, node.input(2), node.input(5), node.input(8)]
+    while not inputs[-1]:
+        inputs.pop()
+    outputs = 2 if node.wants(1) else 1
+    return e.ops("Attention", *inputs, outputs=outputs, domain=MICROSOFT, **node.given(*names))
 
 
 def _heads(node: Node, name: str) -> int:

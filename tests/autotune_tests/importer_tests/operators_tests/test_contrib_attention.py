@@ -43,15 +43,17 @@ ATTENTIONS = [
 TOKENS, CODES = integers(0, 256, 2, 5, 8, dtype=np.uint8), integers(-127, 128, 8, 24, dtype=np.int8)
 
 
-def quantised(label, scale, mask=None):
+def quantised(label, scale, mask=None, past=None, outputs=(1,), **attributes):
     zeros = (np.uint8(120), np.zeros(scale.shape, np.int8))
-    arrays = (TOKENS, CODES, BIAS, np.float32(0.02), scale, mask, *zeros)
-    return Case("QAttention", arrays, (1, 2, 3, 4, 6, 7), HEADS, label=label)
+    arrays = (TOKENS, CODES, BIAS, np.float32(0.02), scale, mask, *zeros, past)
+    return Case("QAttention", arrays, (1, 2, 3, 4, 6, 7), {**HEADS, **attributes}, outputs, label=label)
 
 
 QUANTISED = [
     quantised("per tensor", np.float32(0.01)),
     quantised("per column", np.linspace(0.005, 0.02, 24).astype(np.float32), ints(3, 5)),
+    quantised("present", np.float32(0.01), outputs=(1, 1)),
+    quantised("past", np.float32(0.01), past=floats(2, 2, 2, 3, 4), outputs=(1, 1), unidirectional=1),
 ]
 Q, K, V = floats(2, 5, 8), floats(2, 7, 8), floats(2, 7, 8, seed=1)
 

@@ -121,6 +121,8 @@ NORMS = [
 WORDS, SEGMENTS = integers(0, 20, 2, 5, dtype=np.int32), integers(0, 2, 2, 5, dtype=np.int32)
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32)
 TABLES = (floats(20, 8), floats(7, 8), floats(2, 8))
+BYTE_TABLES = tuple(integers(0, 256, *shape) for shape in ((20, 8), (7, 8), (2, 8), (8,), (8,)))
+"""Words, positions, segments, scale and shift of a quantised layer of embeddings."""
 EMBEDDINGS = [
     Case("EmbedLayerNormalization", (WORDS, SEGMENTS, *TABLES, SCALE, SHIFT, MASK), (2, 3, 4, 5, 6), outputs=(1, I32)),
     Case(
@@ -131,6 +133,27 @@ EMBEDDINGS = [
         outputs=(1, I32, 1),
         opset=11,
         label="positions",
+    ),
+    *(
+        Case(
+            "QEmbedLayerNormalization",
+            (
+                WORDS,
+                SEGMENTS if segments else None,
+                *BYTE_TABLES[:2],
+                BYTE_TABLES[2] if segments else None,
+                *BYTE_TABLES[3:],
+                MASK,
+                *(f32(0.01), f32(0.02), f32(0.03) if segments else None, f32(0.04), f32(0.05)),
+                *(u8(100), u8(120), u8(130) if segments else None, u8(3), u8(128)),
+            ),
+            (2, 3, 4, 5, 6, *range(8, 18)),
+            {"epsilon": 1e-3},
+            outputs=(1, I32),
+            opset=opset,
+            label=f"segments {segments}, opset {opset}",
+        )
+        for segments, opset in ((True, 17), (False, 12))
     ),
 ]
 IMAGE, KERNEL = floats(1, 3, 6, 6), floats(4, 3, 3, 3)

@@ -23,6 +23,9 @@ from schedules.vocabulary.errors import ModelError
 
 INT32 = TensorProto.INT32
 
+BIAS, SINKS = 10, 11
+"""Inputs of GroupQueryAttention: numbers added to the scores, and one more score of each head."""
+
 
 def _split_heads(e: Emit, x: str, shape: tuple[int, ...], heads: int) -> str:
     """(batch, length, heads · size) → (batch, heads, length, size)."""
@@ -117,10 +120,7 @@ def qattention(node: Node, e: Emit) -> list[str] | None:
     else:
         w = e.op("DequantizeLinear", node.input(1), *columns, axis=1)
     names = ("num_heads", "unidirectional", "scale", "mask_filter_value", "do_rotary", "past_present_share_buffer")
-    inputs = [x, w, node.input(2), node.input(5), node.input(8)]
-    while not inputs[-1]:
-        inputs.pop()
-    outputs = 2 if node.wants(1) else 1
+    inputs, outputs = (x, w, *map(node.input, (2, 5, 8))), 2 if node.wants(1) else 1
     return e.ops("Attention", *inputs, outputs=outputs, domain=MICROSOFT, **node.given(*names))
 
 
@@ -239,8 +239,8 @@ def group_query_attention(node: Node, e: Emit) -> list[str] | None:
     """
     _refuse(
         node,
-        attributes=("smooth_softmax", "qk_output", "sliding_window_cache", "kv_cache_bit_width"),
-        inputs=((10, "attention_bias"), (11, "head_sink"), (14, "q_norm_weight"), (15, "k_norm_weight")),
+        attributes=("qk_output", "sliding_window_cache", "kv_cache_bit_width"),
+        inputs=((14, "q_norm_weight"), (15, "k_norm_weight")),
     )
     if node.attr("causal", 1) != 1 or {node.attr(f"{name}_quant_type", "NONE") for name in "kv"} != {"NONE"}:
         raise node.refused("only causal attention with a cache that is not quantised is supported")
@@ -267,6 +267,9 @@ def group_query_attention(node: Node, e: Emit) -> list[str] | None:
         q, k = (_rotated(e, x, angles, size, bool(node.attr("rotary_interleaved", 0))) for x in (q, k))
     q, k, v = (e.transpose(x, 0, 2, 1, 3) for x in (q, k, v))
     if bound:
+        _refuse(node, inputs=((BIAS, "attention_bias"),))
+        if _has_sinks(node):
+            raise node.refused("attention sinks and caches that are appended to in place do not go together")
         return _in_place(node, e, (q, k, v))
     extent = max(past, total)
     if past:
@@ -341,9 +344,36 @@ def _grouped(node: Node, e: Emit, qkv: tuple[str, str, str], before: str, counts
         seen = e.op("And", seen, e.op("Less", e.const(np.int32(-window)), offsets))
     kind = node.dtype(0)
     least = np.finfo(kind if kind.kind == "f" else np.float32).min
-    weights = e.op("Softmax", e.op("Where", seen, scores, e.like(float(least))), axis=-1)
+    if node.input(BIAS):
+        scores = e.op("Add", scores, _score_bias(node, e, extent))
+    weights = _weights(node, e, e.op("Where", seen, scores, e.like(float(least))), counts)
     attended = e.op("MatMul", e.reshape(weights, batch, groups, heads // groups * length, extent), v)
     return e.reshape(e.transpose(e.reshape(attended, batch, heads, length, -1), 0, 2, 1, 3), batch, length, -1)
+
+
+def _has_sinks(node: Node) -> bool:
+    return bool(node.input(SINKS)) or node.attr("smooth_softmax", 0) == 1
+
+
+def _weights(node: Node, e: Emit, scores: str, counts: tuple[int, int, int]) -> str:
+    """Softmax of ``scores`` (batch, heads, length, extent).
+
+    A head may have one more score, its sink, whose weight is left out: input ``SINKS``, or 0 for a smooth softmax.
+    """
+    (batch, length), (heads, _, extent) = node.shape(0)[:2], counts
+    if not _has_sinks(node):
+        return e.op("Softmax", scores, axis=-1)
+    sinks = e.reshape(node.input(SINKS), 1, heads, 1, 1) if node.input(SINKS) else e.like(0)
+    sinks = e.op("Expand", sinks, e.ints(batch, heads, length, 1))
+    return e.slice(e.op("Softmax", e.concat([scores, sinks], 3), axis=-1), 3, 0, extent)
+
+
+def _score_bias(node: Node, e: Emit, extent: int) -> str:
+    """Input ``BIAS`` for the ``extent`` positions of the cache; no query sees those behind its end."""
+    *outer, width = node.shape(BIAS)
+    if width >= extent:
+        return e.slice(node.input(BIAS), 3, 0, extent) if width > extent else node.input(BIAS)
+    return e.concat([node.input(BIAS), e.const(np.zeros((*outer, extent - width), node.dtype(0)))], 3)
 
 
 def _size(node: Node, heads: int, groups: int) -> int:

@@ -20,9 +20,11 @@ from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites
 
-PADS_AS_INPUT, QUANTISES, SAMPLES_GRIDS = 11, 11, 16
-"""Opsets from which ``Pad`` has its pads and its value as inputs, and ``DynamicQuantizeLinear`` and ``GridSample``
-exist."""
+PADS_AS_INPUT, QUANTISES, DISTINGUISHES = 11, 11, 11
+"""Opsets from which ``Pad`` has its pads and its value as inputs, and ``DynamicQuantizeLinear`` and ``Unique`` exist."""
+
+SINCE = {"GridSample": 16, "GatherND": 11}
+"""Operator that ONNX Runtime had before ONNX → the opset from which ONNX has it."""
 
 SCALES = (8, 9, 10, 11)
 """Inputs of DynamicQuantizeLSTM: scales and zero points of W, and of R."""
@@ -142,7 +144,7 @@ def embed_layer_norm(node: Node, e: Emit) -> list[str] | None:
     return [y, lengths, total]
 
 
-@rewrites("FusedMatMul", domain=MICROSOFT)
+@rewrites("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(node: Node, e: Emit) -> list[str] | None:
     """Alpha · A·B, with either transposed before."""
 
@@ -211,12 +213,12 @@ def nhwc_max_pool(node: Node, e: Emit) -> list[str] | None:
     return [e.transpose(pooled, 0, *range(2, rank), 1)]
 
 
-@rewrites("GridSample", domain=MICROSOFT)
-def grid_sample(node: Node, e: Emit) -> list[str] | None:
-    """Write the standard operator, which ONNX has from opset ``SAMPLES_GRIDS`` on."""
-    if e.opset < SAMPLES_GRIDS:
-        raise node.refused(f"ONNX has it from opset {SAMPLES_GRIDS} on, and the model has {e.opset}")
-    return [e.op("GridSample", node.input(0), node.input(1), **node.attributes)]
+@rewrites(*SINCE, domain=MICROSOFT)
+def standard_operator(node: Node, e: Emit) -> list[str] | None:
+    """Write the standard operator, which ONNX has from the opset in ``SINCE`` on."""
+    if e.opset < SINCE[node.kind]:
+        raise node.refused(f"ONNX has it from opset {SINCE[node.kind]} on, and the model has {e.opset}")
+    return [e.op(node.kind, node.input(0), node.input(1), **node.attributes)]
 
 
 @rewrites("Pad", domain=MICROSOFT)
@@ -253,6 +255,23 @@ def numbers(node: Node, e: Emit) -> list[str] | None:
     """Count like ONNX's operator, by one where no step is given; bounds may be vectors of one number."""
     step = e.reshape(node.input(2)) if node.input(2) else e.like(1)
     return [e.op("Range", e.reshape(node.input(0)), e.reshape(node.input(1)), step)]
+
+
+@rewrites("Unique", domain=MICROSOFT)
+def unique(node: Node, e: Emit) -> list[str] | None:
+    """Distinct elements in the order of their first occurrence, the index of each element among them, and counts."""
+    if e.opset < DISTINGUISHES:
+        raise node.refused(f"ONNX has it from opset {DISTINGUISHES} on, and the model has {e.opset}")
+    values, _, inverse, counts = e.ops("Unique", node.input(0), outputs=4, sorted=0)
+    return [values, inverse, counts]
+
+
+@rewrites("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+def conv_transpose_with_pads(node: Node, e: Emit) -> list[str] | None:
+    """Write ConvTranspose, if the pads are constants."""
+    pads = {"pads": [int(number) for number in node.constant(2, "pads")]} if node.input(2) else {}
+    bias = [node.input(3)] if node.input(3) else []
+    return [e.op("ConvTranspose", node.input(0), node.input(1), *bias, **node.attributes, **pads)]
 
 
 @rewrites("CDist", domain=MICROSOFT)

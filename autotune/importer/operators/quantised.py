@@ -212,6 +212,17 @@ def qlinear_conv(node: Node, e: Emit) -> list[str] | None:
     return [_requantised(node, e, product, e.op("Mul", e.cast(node.input(1), FLOAT), scale_w))]
 
 
+@rewrites("QLinearConv", domain=MICROSOFT)
+def qlinear_conv_of_any_order(node: Node, e: Emit) -> list[str] | None:
+    """Write the standard operator; channels may be the last axis of the image."""
+    others, attributes = [str(name) for name in node.proto.input[1:]], node.given(*GEOMETRY)
+    if not node.attr("channels_last", 0):
+        return [e.op("QLinearConv", node.input(0), *others, **attributes)]
+    rank = node.rank(0)
+    image = e.transpose(node.input(0), 0, rank - 1, *range(1, rank - 1))
+    return [e.transpose(e.op("QLinearConv", image, *others, **attributes), 0, *range(2, rank), 1)]
+
+
 def _requantised(node: Node, e: Emit, sums: str, scale: str) -> str:
     """Sums in int32 times ``scale`` over that of the result (input 6), by the zero point behind it."""
     factor = e.op("Div", scale, e.cast(node.input(6), FLOAT))

@@ -95,7 +95,8 @@ ROTARY = [
 
 
 def grouped(label, length, used, total, past=0, packed=False, outputs=(1, 1, 1), **attributes):
-    """Four query heads and two of keys, of sixteen elements."""
+    """Four query heads and two of keys, of sixteen elements; inputs ``bias`` and ``sinks`` are last."""
+    last = [attributes.pop(name, None) for name in ("bias", "sinks")]
     batch = len(used)
     if packed:
         x = (floats(batch, length, 128), None, None)
@@ -105,7 +106,7 @@ def grouped(label, length, used, total, past=0, packed=False, outputs=(1, 1, 1),
     turned = attributes.get("do_rotary", 0)
     angles = floats(16, 8)
     tables = (np.cos(angles), np.sin(angles)) if turned else (None, None)
-    arrays = (*x, *cache, ints(*used), np.array(total, I32), *tables)
+    arrays = (*x, *cache, ints(*used), np.array(total, I32), *tables, None, *last)
     own = {"num_heads": 4, "kv_num_heads": 2, **attributes}
     return Case("GroupQueryAttention", arrays, (6, 7, 8) if turned else (6,), own, outputs, label=label)
 
@@ -123,6 +124,12 @@ GROUPED = [
     grouped("in a cache of fixed size", 1, (6, 4), 7, past=8, do_rotary=1),
     grouped("in a cache of fixed size, window", 1, (6, 4), 7, past=8, local_window_size=3),
     grouped("several more", 3, (8,), 9, past=6),
+    grouped("smooth", 5, (4, 4), 5, smooth_softmax=1),
+    grouped("bias of scores", 5, (4, 4), 5, bias=floats(1, 4, 5, 5)),
+    grouped("one bias for every head", 5, (4, 4), 5, bias=floats(2, 1, 5, 5), softcap=2.0),
+    grouped("bias of scores in a cache of fixed size", 1, (6, 4), 7, past=8, bias=floats(2, 1, 1, 7)),
+    grouped("sinks", 5, (4, 4), 5, sinks=floats(4), local_window_size=2),
+    grouped("one more, sinks", 1, (6, 6), 7, past=6, sinks=floats(4)),
 ]
 
 
@@ -141,7 +148,7 @@ def test_it_computes_what_onnxruntime_computes(case, tmp_path):
         (attention("odd mask", np.ones((2, 1, 5, 5), I32)), r"mask of shape \[2, 1, 5, 5\]"),
         (attention("no heads", num_heads=0), "num_heads is 0"),
         (multi("packed", floats(2, 5, 2, 3, 4)), "packed"),
-        (grouped("smooth", 5, (4, 4), 5, smooth_softmax=1), "smooth_softmax"),
+        (grouped("scores too", 5, (4, 4), 5, outputs=(1, 1, 1, 1), qk_output=1), "qk_output"),
         (replace(grouped("length", 1, (6, 6), 7, past=6), weights=()), "total_sequence_length"),
     ],
     ids=str,

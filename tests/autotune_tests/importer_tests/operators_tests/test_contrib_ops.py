@@ -96,6 +96,7 @@ ELEMENTWISE = [
         for places in ((), (1,))
     ),
     Case("QuickGelu", (X,), label="default"),
+    Case("GatherND", (floats(3, 4, 2), np.array([[0, 1], [2, -1]])), (1,)),
 ]
 NORMS = [
     Case("LayerNormalization", (X, SCALE, SHIFT), (1, 2), {"axis": -1}, opset=13, domain=""),
@@ -202,6 +203,13 @@ PRODUCTS = [
             {"activation": "HardSigmoid", "activation_params": [0.2, 0.5]},
         )
     ),
+    Case("TransposeMatMul", (floats(2, 4, 3), floats(2, 4, 5)), (), {"transA": 1, "alpha": 2.0}),
+    Case(
+        "ConvTransposeWithDynamicPads",
+        (IMAGE, floats(3, 2, 3, 3), np.array([1, 0, 1, 2])),
+        (1, 2),
+        {"strides": [2, 2], "output_padding": [1, 1]},
+    ),
     Case("FusedConv", (IMAGE, KERNEL, floats(4), floats(1, 4, 4, 4)), (1, 2), {"activation": "Relu"}, label="sum"),
     packed(6, 64, 32, 4, "floats", label="zero points in floating point"),
     packed(6, 64, 32, 2, label="2 bits"),
@@ -283,6 +291,26 @@ QUANTISED = [
         outputs=(U8,),
         label="channels last",
     ),
+    *(
+        Case(
+            "QLinearConv",
+            (
+                Q,
+                f32(0.1),
+                u8(100),
+                integers(-128, 128, 5, depth, 3, 3, dtype=np.int8),
+                f32(0.02),
+                i8(0),
+                f32(2.0),
+                u8(90),
+            ),
+            (1, 2, 3, 4, 5, 6, 7),
+            {"channels_last": last, "pads": [1] * 4},
+            outputs=(U8,),
+            label=f"channels last {last}",
+        )
+        for last, depth in ((0, 4), (1, 6))
+    ),
     Case("QLinearAveragePool", (Q, f32(0.1), u8(100), f32(0.05), u8(128)), attributes=POOL, outputs=(U8,)),
     Case(
         "QLinearAveragePool",
@@ -305,6 +333,10 @@ QUANTISED = [
     ),
     Case("DequantizeLinear", (integers(0, 60000, 2, 3, dtype=np.uint16), f32(0.1), np.array(1000, np.uint16)), (1, 2)),
 ]
+BUILT = [
+    Case("FusedGemm", (floats(3, 4), floats(5, 4), floats(5)), (1, 2), {"transB": 1, "activation": "Relu"}),
+    Case("Unique", (f32([3, 1, 3, 2, 1]),), outputs=(1, TensorProto.INT64, TensorProto.INT64)),
+]
 CASES = [*ELEMENTWISE, *NORMS, *EMBEDDINGS, *PRODUCTS, *INTEGER_PRODUCTS, *QUANTISED]
 
 
@@ -320,7 +352,9 @@ def test_nothing_foreign_is_left(case, tmp_path):
 
 
 def test_every_one_of_these_operators_has_a_case():
-    tested = {case.kind for case in [*CASES, *ATTENTION, *LOW_BITS]} | {"Range"}  # it has no input: in test_mend.py
+    tested = {case.kind for case in [*CASES, *BUILT, *ATTENTION, *LOW_BITS]} | {
+        "Range"
+    }  # it has no input: in test_mend.py
     ours = {kind for _, domain, kind in ENTRIES if domain == MICROSOFT}
     assert ours <= tested
 
@@ -344,8 +378,8 @@ def test_what_is_not_supported_is_named(case, why, tmp_path):
         simplify(model)
 
 
-def test_a_built_model_computes_what_onnxruntime_computes(tmp_path):
-    case = Case("FusedGemm", (floats(3, 4), floats(5, 4), floats(5)), (1, 2), {"transB": 1, "activation": "Relu"})
+@pytest.mark.parametrize("case", BUILT, ids=str)
+def test_a_built_model_computes_what_onnxruntime_computes(case, tmp_path):
     assert close(*run(case.model(), tmp_path, case.feed()))
 
 

@@ -22,8 +22,8 @@ from search.allocators.stopping import Limits, why_task_done
 GAIN_FACTOR = 2.7
 """F, in trials. The least for which at most 10 % of runs leave more than asked, with 90 % confidence
 (Clopper–Pearson), at each of 5, 3, 2 and 1 %: ``python -m research.until`` on 77 recorded runs of two machines. Chosen
-on the 61 older runs alone it is 2.40, which leaves more than 3 % in 1 of the other 16 runs. With 2.70, 1 of 48 runs of a
-third machine does (``research/runs/live``)."""
+on the 61 older runs alone it is 2.40, which leaves more than 3 % in 1 of the other 16 runs. With 2.70, 1 of 48 runs of
+a third machine does (``research/runs/live``)."""
 
 LEVEL = 0.9
 """Share of runs that the bound holds for. Convention."""

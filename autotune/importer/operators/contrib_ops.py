@@ -21,7 +21,7 @@ from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites
 
 PADS_AS_INPUT, QUANTISES, DISTINGUISHES = 11, 11, 11
-"""Opsets from which ``Pad`` has its pads and its value as inputs, and ``DynamicQuantizeLinear`` and ``Unique`` exist."""
+"""Opsets from which ``Pad`` has its pads and its value as inputs, ``DynamicQuantizeLinear`` exists, and ``Unique``."""
 
 SINCE = {"GridSample": 16, "GatherND": 11}
 """Operator that ONNX Runtime had before ONNX → the opset from which ONNX has it."""

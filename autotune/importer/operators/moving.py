@@ -14,6 +14,7 @@ from autotune.importer.operators.pool_windows import windows, with_pads, within_
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
+from schedules.templates.common.movements import REPEATED, with_repeated_border
 from schedules.vocabulary.errors import ModelError
 
 
@@ -88,7 +89,10 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
 
 @rewrites("Pad")
 def pad(node: Node, e: Emit) -> list[str] | None:
-    """Per axis a gather at constant places; a constant border is chosen over what was gathered there."""
+    """Per axis a gather at constant places; a constant border is chosen over what was gathered there.
+
+    Repeated elements around a tensor are left to ``border``, except for images that may lie in blocks of channels.
+    """
     shape, mode = node.shape(0), str(node.attr("mode", "constant"))
     rank = len(shape)
     pads = [int(p) for p in node.constant(1, "pads")]
@@ -96,6 +100,13 @@ def pad(node: Node, e: Emit) -> list[str] | None:
     value = node.array(2) if node.input(2) else np.zeros((), node.dtype(0))
     if mode == "constant" and min(pads, default=0) >= 0 and value is not None and not node.input(3):
         return None
+    if mode != "constant" and min(pads, default=0) >= 0 and 0 not in shape and not _is_blocked(shape):
+        if not node.input(3):
+            return None
+        every = [0] * 2 * rank
+        for position, axis in enumerate(axes):
+            every[axis], every[axis + rank] = pads[position], pads[position + len(axes)]
+        return [e.op("Pad", node.input(0), e.ints(*every), mode=mode)]
     x, count = node.input(0), len(axes)
     for position, axis in enumerate(axes):
         before, after = pads[position], pads[position + count]
@@ -103,12 +114,6 @@ def pad(node: Node, e: Emit) -> list[str] | None:
             continue
         places = np.arange(-before, shape[axis] + after)
         picks = _picked(shape[axis], before, after, mode).astype(np.int64)
-        if mode != "constant" and axis == rank - 1 and min(before, after) >= 0 and not _is_blocked(shape):
-            parts = [
-                x if end is None else e.op("Gather", x, e.const(end), axis=axis) for end in _ends(picks, before, after)
-            ]
-            x = e.op("Concat", *parts, axis=axis)
-            continue
         x = e.op("Gather", x, e.const(picks), axis=axis)
         inside = (places >= 0) & (places < shape[axis])
         if mode == "constant" and not inside.all():
@@ -127,15 +132,6 @@ LEAST_BLOCK = 8
 def _is_blocked(shape: Sequence[int]) -> bool:
     """Return whether a tensor may lie in blocks of channels."""
     return len(shape) == 4 and shape[1] >= LEAST_BLOCK
-
-
-def _ends(picks: NDArray[np.int64], before: int, after: int) -> list[NDArray[np.int64] | None]:
-    """Return the places of a border's two ends, without empty ones; None between them for what lies as it does.
-
-    Rows are copied in vectors then. Gathered, each element takes a load of its own.
-    """
-    low, high = picks[:before], picks[len(picks) - after :]
-    return [*([low] if before else []), None, *([high] if after else [])]
 
 
 def _picked(size: int, before: int, after: int, mode: str) -> NDArray[np.int64]:
@@ -171,11 +167,14 @@ def sized_by_numbers(node: Node, e: Emit) -> list[str] | None:
 
 @converts("Pad")
 def border(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """A border of one finite number around images of floats is an operator that layouts know."""
+    """Make a border of repeated elements one kernel, and one of a finite number an operator that layouts know."""
     present = [operand for operand in inputs if operand is not None]
     data, widths, value = [*inputs, None][:3]
     amounts, number = constant_of(widths), np.zeros(()) if value is None else constant_of(value)
     mode = str(attrs.get("mode", b"constant"), "ascii") if isinstance(attrs.get("mode"), bytes) else attrs.get("mode")
+    if amounts is not None and mode in REPEATED and len(present) < 4:
+        widths = tuple(zip(amounts[: len(amounts) // 2].tolist(), amounts[len(amounts) // 2 :].tolist(), strict=True))
+        return bb.emit_te(with_repeated_border, data, widths, mode, primfunc_name_hint="border")
     if amounts is None or number is None or not np.isfinite(number).all() or mode not in (None, "constant"):
         return native("Pad", bb, present, attrs, opset)
     if len(amounts) != 8 or not dtype_of(data).startswith("float"):

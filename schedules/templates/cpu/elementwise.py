@@ -65,7 +65,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
-    version = 4
+    version = 5
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces and each computes one element from its axes."""
@@ -148,8 +148,17 @@ def _by_rows(block: tirx.SBlock, vector: int, chunks: int) -> bool:
     """Return whether a stage is left to LLVM row by row."""
     sizes = extents(block, SPATIAL)
     rows, row = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
-    fits = (vector == 1 or row % vector != 0) and row >= LEAST_ROW and rows >= max(2, chunks)
+    within = vector == 1 or row % vector != 0 or _is_cut(block, vector)
+    fits = within and row >= LEAST_ROW and rows >= max(2, chunks)
     return fits and not _branches_by_remainders(block)
+
+
+def _is_cut(block: tirx.SBlock, vector: int) -> bool:
+    """Return whether a condition on the innermost axis changes within a vector, which falls apart into scalars then."""
+    axis = block.iter_vars[-1].var
+    conditions = (condition for kind in TURNED for condition in nodes_below(block.body, kind))
+    borders = (_border(condition, [axis]) for condition in conditions)
+    return any(border is not None and border[1] % vector for border in borders)
 
 
 def _branches_by_remainders(block: tirx.SBlock) -> bool:

@@ -43,7 +43,7 @@ def bordered(rows: int, row: int, low: int, high: int) -> tuple[tirx.PrimFunc, l
     return func, [data, ends], np.hstack([sides[0], data, sides[1]])
 
 
-@pytest.mark.parametrize(("rows", "row", "low", "high"), [(7, 40, 3, 4), (5, 13, 1, 0), (6, 31, 0, 6)])
+@pytest.mark.parametrize(("rows", "row", "low", "high"), [(7, 40, 3, 4), (5, 13, 1, 0), (6, 31, 0, 6), (6, 56, 4, 4)])
 def test_rows_are_cut_where_a_border_begins(rows: int, row: int, low: int, high: int) -> None:
     func, arrays, expected = bordered(rows, row, low, high)
     space = claim(func, WIDE).space
@@ -51,6 +51,13 @@ def test_rows_are_cut_where_a_border_begins(rows: int, row: int, low: int, high:
         assert np.array_equal(run(func, config, WIDE, arrays), expected)
     first = lower(func, space.initial[0], WIDE).mod["main"]
     assert CUT in str(first)
+
+
+def test_rows_whose_border_is_whole_vectors_are_not_cut() -> None:
+    func, arrays, expected = bordered(6, 128, 64, 64)
+    config = claim(func, WIDE).space.initial[0]
+    assert CUT not in str(lower(func, config, WIDE).mod["main"])
+    assert np.array_equal(run(func, config, WIDE, arrays), expected)
 
 
 def test_borders_behind_many_conditions_are_not_cut() -> None:

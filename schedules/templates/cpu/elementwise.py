@@ -38,7 +38,7 @@ from schedules.templates.common.structure import (
 )
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.passes import CUT
-from schedules.templates.nests.merged_axes import merged, turned_axis
+from schedules.templates.nests.merged_axes import merged, simple_indices, turned_axis
 from schedules.templates.template import OneAlgorithm
 
 OP = "elementwise"
@@ -117,7 +117,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with its stages inlined, over the fewest axes."""
-        sch = s_tir.Schedule(vector_math(func))
+        sch = s_tir.Schedule(vector_math(simple_indices(func)))
         for name in anchor.prologue:
             if not _grows(sch, name):
                 sch.compute_inline(sch.get_sblock(name))

@@ -52,6 +52,32 @@ def merged(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(params, rooted(nests, allocated), func.ret_type, func.attrs)
 
 
+def simple_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with the indices of every stage as simple as the sizes of its axes allow.
+
+    Reshapes have divisions that only these sizes show to be none. Once a stage is inlined, its indices are in terms of
+    others, of which a border has numbers outside of the axis.
+    """
+
+    def simple(block: s_tir.SBlock) -> s_tir.SBlock:
+        if not isinstance(block.body, tirx.BufferStore) or block.init is not None:
+            return block
+        analyzer = Analyzer()
+        for axis in block.iter_vars:
+            analyzer.bind(axis.var, axis.dom)
+        body = _with_indices(block.body, analyzer.simplify)
+        reads = [
+            tirx.BufferRegion(
+                region.source,
+                [Range.from_min_extent(analyzer.simplify(span.min), span.extent) for span in region.region],
+            )
+            for region in block.reads
+        ]
+        return s_tir.SBlock(block.iter_vars, reads, block.writes, block.name_hint, body, annotations=block.annotations)
+
+    return tvm_ffi.structural_map(func, (s_tir.SBlock, simple), order="post")
+
+
 def turned_axis(block: s_tir.SBlock) -> int | None:
     """The axis along which a tensor is read one element after the other, where that is not the innermost; else None.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from autotune.importer.operators.pool_windows import windows, with_pads, within_
 from autotune.importer.rewriting.emit import INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
-from schedules.templates.common.movements import REPEATED, with_repeated_border
+from schedules.templates.common.movements import REPEATED, REPEATED_BORDER, with_repeated_border
 from schedules.vocabulary.errors import ModelError
 
 
@@ -91,7 +90,7 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
 def pad(node: Node, e: Emit) -> list[str] | None:
     """Per axis a gather at constant places; a constant border is chosen over what was gathered there.
 
-    Repeated elements around a tensor are left to ``border``, except for images that may lie in blocks of channels.
+    Repeated elements around a tensor are left to ``border``.
     """
     shape, mode = node.shape(0), str(node.attr("mode", "constant"))
     rank = len(shape)
@@ -100,7 +99,7 @@ def pad(node: Node, e: Emit) -> list[str] | None:
     value = node.array(2) if node.input(2) else np.zeros((), node.dtype(0))
     if mode == "constant" and min(pads, default=0) >= 0 and value is not None and not node.input(3):
         return None
-    if mode != "constant" and min(pads, default=0) >= 0 and 0 not in shape and not _is_blocked(shape):
+    if mode != "constant" and min(pads, default=0) >= 0 and 0 not in shape:
         if not node.input(3):
             return None
         every = [0] * 2 * rank
@@ -123,15 +122,6 @@ def pad(node: Node, e: Emit) -> list[str] | None:
             mask = inside.reshape([-1 if i == axis else 1 for i in range(rank)])
             x = e.op("Where", e.const(mask), x, border)
     return [x if x != node.input(0) else e.op("Identity", x)]
-
-
-LEAST_BLOCK = 8
-"""Channels from which images may lie in blocks of channels, in which the elements of a row are apart."""
-
-
-def _is_blocked(shape: Sequence[int]) -> bool:
-    """Return whether a tensor may lie in blocks of channels."""
-    return len(shape) == 4 and shape[1] >= LEAST_BLOCK
 
 
 def _picked(size: int, before: int, after: int, mode: str) -> NDArray[np.int64]:
@@ -174,7 +164,8 @@ def border(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     mode = str(attrs.get("mode", b"constant"), "ascii") if isinstance(attrs.get("mode"), bytes) else attrs.get("mode")
     if amounts is not None and mode in REPEATED and len(present) < 4:
         widths = tuple(zip(amounts[: len(amounts) // 2].tolist(), amounts[len(amounts) // 2 :].tolist(), strict=True))
-        return bb.emit_te(with_repeated_border, data, widths, mode, primfunc_name_hint="border")
+        attrs = {REPEATED_BORDER: [mode, *(str(width) for pair in widths for width in pair)]}
+        return bb.emit_te(with_repeated_border, data, widths, mode, primfunc_name_hint="border", primfunc_attrs=attrs)
     if amounts is None or number is None or not np.isfinite(number).all() or mode not in (None, "constant"):
         return native("Pad", bb, present, attrs, opset)
     if len(amounts) != 8 or not dtype_of(data).startswith("float"):

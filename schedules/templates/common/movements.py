@@ -79,6 +79,9 @@ def with_border(x: te.Tensor, number: te.Tensor, widths: Sequence[tuple[int, int
 REPEATED = ("reflect", "edge", "wrap")
 """Borders of elements of the tensor itself, by ONNX's names."""
 
+REPEATED_BORDER = "tune.repeated_border"
+"""Attribute of a kernel that does ``with_repeated_border``: its ``mode`` and ``widths``, flat."""
+
 
 def with_repeated_border(x: te.Tensor, widths: Sequence[tuple[int, int]], mode: str) -> te.Tensor:
     """``x`` with some of its own elements around it.

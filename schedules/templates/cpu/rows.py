@@ -121,7 +121,7 @@ class RowsTemplate(OneAlgorithm[Rows]):
         def terms(columns: Columns, derived: Columns) -> Columns:
             return {
                 "tile": np.abs(np.log2(derived["accumulators"] / 4)),
-                "ragged": (anchor.length % columns["vector"]) / lanes,
+                "ragged": _ragged(columns["vector"], anchor.length, lanes),
                 "copied": _copied(columns, anchor),
                 "idle": 4 * idle(np.where(columns["parallel"] > 0, derived["balance"], alone), target.threads),
                 "threads": 4 * np.abs(columns["parallel"] - (1 if work > SMALL else 0)),
@@ -155,11 +155,22 @@ class RowsTemplate(OneAlgorithm[Rows]):
 
 
 def _vectors(length: int, lanes: int, splits: bool) -> tuple[int, ...]:
-    """Vectors of half to four registers that divide ``length``; if none does, those that fit, or what divides it."""
-    sizes = [size for size in (lanes // 2, lanes, 2 * lanes, 4 * lanes) if 1 < size <= length]
+    """Vectors of half to four registers that divide ``length``; if no whole one does, those that fit.
+
+    Those that divide it where its end cannot be reduced apart.
+    """
+    sizes = tuple(size for size in (lanes // 2, lanes, 2 * lanes, 4 * lanes) if 1 < size <= length)
     whole = tuple(size for size in sizes if length % size == 0)
-    fitting = tuple(sizes) if splits else tuple(d for d in divisors(length, 4 * lanes) if d >= 4)
-    return whole or fitting or (1,)
+    if splits and max(whole, default=0) < lanes:
+        return sizes or (1,)
+    return whole or tuple(d for d in divisors(length, 4 * lanes) if d >= 4) or (1,)
+
+
+def _ragged(vectors: NDArray[np.float64], length: int, lanes: int) -> NDArray[np.float64]:
+    """Cost of vectors that are not full, and of what is left over, which is reduced number by number."""
+    steps = length // vectors * np.ceil(vectors / lanes) + length % vectors
+    cost: NDArray[np.float64] = 4 * np.log2(np.maximum(1, steps * lanes / length))
+    return cost
 
 
 def _copied(columns: Columns, anchor: Rows) -> NDArray[np.float64]:

@@ -167,7 +167,7 @@ def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Va
 
 
 def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """(…, m, k) @ (…, k, n) of two activations with equal batch axes."""
+    """(…, m, k) @ (…, k, n) of two activations."""
     dtypes = [str(arg.ty.dtype) for arg in call.args]
     if dtypes not in (["float32"] * 2, ["bfloat16"] * 2) or str(call.ty.dtype) != "float32":
         return None

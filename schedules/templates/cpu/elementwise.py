@@ -248,16 +248,18 @@ def _vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV], vect
     """Loops over vectors, and the one loop around them: along what is read as it lies, where it is turned."""
     if not loops:
         return sch.add_unit_loop(block)  # what makes one number may have no loop
-    turned = turned_axis(sch.get(block)) if vector > 1 and int(sch.get(loops[-1]).extent) % vector == 0 else None
-    if turned is not None:
-        outer, inner = sch.split(loops[-1], [None, vector])
-        along = loops[turned]
-        rest = [loop for loop in loops[:-1] if loop is not along]
-        sch.reorder(*rest, outer, along, inner)
+    if vector == 1:
+        return sch.fuse(*loops)
+    if int(sch.get(loops[-1]).extent) % vector:
+        fused, inner = sch.split(sch.fuse(*loops), [None, vector])
         sch.vectorize(inner)
-        return sch.fuse(*rest, outer, along)
-    fused = sch.fuse(*loops)
-    if vector > 1:
-        fused, inner = sch.split(fused, [None, vector])
-        sch.vectorize(inner)
-    return fused
+        return fused
+    turned = turned_axis(sch.get(block))
+    outer, inner = sch.split(loops[-1], [None, vector])
+    sch.vectorize(inner)
+    if turned is None:  # whole vectors of rows: a condition on another axis is none on their lanes
+        return sch.fuse(*loops[:-1], outer)
+    along = loops[turned]
+    rest = [loop for loop in loops[:-1] if loop is not along]
+    sch.reorder(*rest, outer, along, inner)
+    return sch.fuse(*rest, outer, along)

@@ -35,9 +35,9 @@ from autotune.importer.layouts.packing import (
     pack_taps,
     up,
 )
-from autotune.importer.layouts.tensor_layouts import ELEMENTWISE, INJECTIVE_PATTERN, Rule, TensorLayouts, Value
+from autotune.importer.layouts.tensor_layouts import ELEMENTWISE, Rule, TensorLayouts, Value
 from autotune.importer.layouts.views import product, units_moved
-from autotune.importer.rewriting.registry import OPAQUE_PATTERN
+from autotune.importer.rewriting.registry import INJECTIVE_PATTERN, OPAQUE_PATTERN
 from autotune.importer.rewriting.relax_values import operator_name, shape_of
 from schedules.templates.common.movements import SIDE, concat, from_blocks, to_blocks
 from schedules.templates.common.windows import Window

@@ -129,8 +129,8 @@ def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) 
         emit: emits the product.
 
     Returns:
-        None unless both have the same batch axes, up to four of them, or one of both has none. Rows of the first operand
-        are one axis if all of them are multiplied by one second operand.
+        None unless both have the same batch axes, up to four of them, or one of both has none. If that is the second,
+        all rows of the first are one axis.
     """
     rank, sizes = len(shape), [_batch_of(layouts, arg) for arg in call.args]
     if None in sizes or not 2 <= rank <= 6 or (rank == 2 and shape[0] < LEAST_ROWS):

@@ -159,8 +159,16 @@ ROWS = (
         [(2, 21, 5, 7)],
         lambda x: np.log(softmax(x, 1)),
     ),
+    relax_case(
+        "rows_centred",
+        "rows",
+        lambda x: op.subtract(x, op.mean(x, [0, 2, 3], keepdims=True)),
+        [(3, 5, 4, 8)],
+        lambda x: x - x.mean((0, 2, 3), keepdims=True),
+    ),
     relax_case("rows_max_middle", "rows", lambda x: op.max(x, [1]), [(3, 7, 24)], lambda x: x.max(1)),
     relax_case("rows_sum_first", "rows", lambda x: op.sum(x, [0]), [(9, 20)], lambda x: x.sum(0)),
+    relax_case("rows_sum_wide", "rows", lambda x: op.sum(x, [0]), [(20, 512)], lambda x: x.sum(0)),
 )
 
 

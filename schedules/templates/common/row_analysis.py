@@ -119,10 +119,11 @@ def _analyse(func: tirx.PrimFunc) -> Rows | None:
         return None
     leading = next((axis for axis in axes if axis not in counted and spatial[axis] > 1), len(axes))
     behind = [axis for axis in axes[leading:] if axis in counted and spatial[axis] > 1]
-    if behind and (across or length < LEAST_VECTOR):
+    if behind and length < LEAST_VECTOR:
         return None
     kept = (*axes[:leading], *behind)
-    rows, inner = math.prod(spatial[axis] for axis in kept), math.prod(spatial[leading:])
+    rows = math.prod(spatial[axis] for axis in kept)
+    inner = math.prod(spatial) // rows
     if across and ((inner > 1 and inner % length) or not kept or (rows == 1 and math.prod(reduction) > MOST_ALONE)):
         return None  # the last case is one long row: only splitting the reduction keeps several threads busy
     return Rows(

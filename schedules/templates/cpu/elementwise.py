@@ -38,7 +38,7 @@ from schedules.templates.common.structure import (
 )
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.passes import CUT
-from schedules.templates.nests.merged_axes import merged, simple_indices, turned_axis
+from schedules.templates.nests.merged_axes import merged, overlapping, simple_indices, turned_axis
 from schedules.templates.template import OneAlgorithm
 
 OP = "elementwise"
@@ -75,7 +75,10 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         ):
             return None
         anchor = about_last(blocks, parameter_shapes(func))
-        return anchor if picked_order(func) is None else replace(anchor, geometry={"picked": True})
+        if picked_order(func) is not None:
+            return replace(anchor, geometry={"picked": True})
+        row = _turned_row(func) if anchor.spatial and anchor.spatial[-1] % 8 else 0
+        return replace(anchor, geometry={"turned": row}) if row else anchor
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Vector length and number of parallel chunks; a small tensor may stay on one thread."""
@@ -85,6 +88,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         unrolled: tuple[int, ...] = (1, 4)
         if "picked" in anchor.geometry and lanes in vectors:  # a vector is what a permutation makes
             vectors, unrolled = (lanes,), (1,)
+        elif int(anchor.geometry.get("turned", 0)) > lanes and lanes not in vectors:
+            vectors = (*vectors, lanes)  # the last one begins earlier
         chunks = tuple(
             dict.fromkeys(c for c in (1, target.threads, 4 * target.threads, 16 * target.threads) if c <= size)
         )
@@ -104,6 +109,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
         """In AVX-512 or AVX2."""
+        if "turned" in anchor.geometry:
+            return ""
         axis = concat_axis(func)
         if axis is not None:
             return ConcatAssembly(func, axis, config, target, symbol).text()
@@ -117,14 +124,12 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with its stages inlined, over the fewest axes."""
-        sch = s_tir.Schedule(vector_math(simple_indices(func)))
-        for name in anchor.prologue:
-            if not _grows(sch, name):
-                sch.compute_inline(sch.get_sblock(name))
-        # What is inlined twice names its intermediate values twice, which TVM takes for one name of two values.
-        func = merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
+        func, vector = _inlined(func), config.integer("vector")
         block = blocks_in_order(func)[-1]
-        return _in_parts(func) if _by_rows(block, config.integer("vector"), config.integer("chunks")) else func
+        row = int(anchor.geometry.get("turned", 0))
+        if row > vector > 1 and row % vector:
+            return overlapping(func, vector)
+        return _in_parts(func) if _by_rows(block, vector, config.integer("chunks")) else func
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
@@ -132,6 +137,25 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         for block in blocks_in_order(sch.mod["main"]):
             size = math.prod(extents(block, SPATIAL))
             _nest(sch, block.name_hint, size, **{**knobs, "vector": math.gcd(knobs["vector"], size)})
+
+
+def _inlined(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with its stages inlined, unless that would grow beyond measure, over the fewest axes."""
+    sch = s_tir.Schedule(vector_math(simple_indices(func)))
+    for block in blocks_in_order(func)[:-1]:
+        if not _grows(sch, block.name_hint):
+            sch.compute_inline(sch.get_sblock(block.name_hint))
+    # What is inlined twice names its intermediate values twice, which TVM takes for one name of two values.
+    return merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
+
+
+def _turned_row(func: tirx.PrimFunc) -> int:
+    """Elements of the innermost axis if ``func`` turns a tensor, so that neighbours are read far apart; else 0."""
+    try:
+        *before, block = blocks_in_order(_inlined(func))
+    except s_tir.ScheduleError:
+        return 0
+    return extents(block, SPATIAL)[-1] if not before and turned_axis(block) is not None else 0
 
 
 def _grows(sch: s_tir.Schedule, name: str) -> bool:

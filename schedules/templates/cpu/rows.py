@@ -140,7 +140,9 @@ class RowsTemplate(OneAlgorithm[Rows]):
         stages = [sch.get_sblock(block.name_hint) for block in blocks_in_order(sch.mod["main"])]
         if anchor.across:
             stages = [part for stage in stages for part in (*_partials(sch, stage, vector, target.lanes()), stage)]
-            outer = [sch.get_loops(last)[axis] for axis in anchor.kept]
+            loops = sch.get_loops(last)
+            outer = [loops[axis] for axis in anchor.kept]
+            sch.reorder(*outer, *(loop for axis, loop in enumerate(loops) if axis not in anchor.kept))
         else:
             copies = _copies(sch, stages, anchor) if anchor.again >= 0 and config.integer("copy") else []
             outer = _outer_along(sch, last, anchor, vector, config.integer("tile"))

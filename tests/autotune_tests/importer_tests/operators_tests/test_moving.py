@@ -249,3 +249,25 @@ def test_numbers_up_to_a_computed_limit_are_refused_by_their_own_name(tmp_path):
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
     with pytest.raises(ModelError, match=r"operator Range \(node 'count'\) .*its limit 'n' is computed"):
         imported(model, tmp_path)
+
+
+def test_gathers_are_computed_in_the_kernel_that_reads_them(tmp_path):
+    """Places are constants or given; what is costly to compute is not computed for each of its readers."""
+    rng = np.random.default_rng(0)
+    many = np.arange(4096) % 64
+    nodes = [
+        helper.make_node("Gather", ["x", "places"], ["a"], axis=1),
+        helper.make_node("Gather", ["x", "given"], ["b"], axis=1),
+        helper.make_node("Mul", ["a", "b"], ["c"]),
+        helper.make_node("Tanh", ["c"], ["t"]),
+        helper.make_node("Gather", ["t", "many"], ["g"], axis=1),
+        helper.make_node("Add", ["g", "shift"], ["y"]),
+    ]
+    constants = {"places": np.arange(63, -1, -1), "many": many, "shift": rng.standard_normal(4096, np.float32)}
+    inputs = [value("x", (8, 80)), value("given", (64,), TensorProto.INT64)]
+    model = model_of(nodes, inputs, ["y"], constants)
+    feed = {"x": rng.standard_normal((8, 80), np.float32), "given": rng.integers(-80, 80, 64)}
+    assert close(*run(model, tmp_path, feed))
+    names = sorted(task.name for task in imported(model, tmp_path).tasks)
+    assert len(names) == 2
+    assert all(name.startswith("fused_take") for name in names)

@@ -53,6 +53,17 @@ def test_rows_are_cut_where_a_border_begins(rows: int, row: int, low: int, high:
     assert CUT in str(first)
 
 
+@pytest.mark.parametrize("shape", [(37, 53), (70, 19, 33), (33, 17)])
+def test_rows_that_no_vector_divides_are_turned_in_vectors(shape: tuple[int, ...]) -> None:
+    x = te.placeholder(shape, name="x")
+    func = from_te(x, te.compute(shape[::-1], lambda *at: x(*at[::-1]) * 2.0, name="y"))
+    space = claim(func, WIDE).space
+    assert space.initial[0].integer("vector") == WIDE.lanes()
+    array = np.random.default_rng(0).standard_normal(shape, np.float32)
+    for config in map(space.config, space.rows):
+        assert np.array_equal(run(func, config, WIDE, [array]), array.transpose() * 2)
+
+
 def test_rows_whose_border_is_whole_vectors_are_not_cut() -> None:
     func, arrays, expected = bordered(6, 128, 64, 64)
     config = claim(func, WIDE).space.initial[0]

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import onnx
-from tvm import relax, tirx
+from tvm import relax, tirx, topi
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.conversion.bounds import bounded
@@ -40,6 +40,7 @@ from autotune.importer.layouts.stored_bytes import store_bytes
 from autotune.importer.layouts.tensor_layouts import elementwise_as_said
 from autotune.importer.onnx_model.shapes import true_inputs
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
+from autotune.importer.rewriting.registry import INJECTIVE_PATTERN
 from autotune.importer.rewriting.relax_values import bindings_of, operator_name
 from autotune.interface import TensorSpec
 from autotune.options import FP32, TF32
@@ -159,7 +160,7 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
     """Kernels, and a ``main`` that calls them; ``between`` is done when it is known what belongs into which."""
     for step in (
         relax.transform.DeadCodeElimination(["main"]),  # the first steps of channel shuffles that are read in place
-        relax.transform.LegalizeOps(dict.fromkeys(IN_LONG, kernel_in_long)),
+        relax.transform.LegalizeOps({**dict.fromkeys(IN_LONG, kernel_in_long), "relax.take": _taken}),
         relax.transform.AnnotateTIROpPattern(),
         elementwise_as_said,
         small_chains_apart,
@@ -173,6 +174,13 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
     ):
         module = step(module)
     return module
+
+
+def _taken(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """The kernel of a gather, which is fused with its readers. TVM fuses none, as its indices depend on data."""
+    attrs = {"op_pattern": INJECTIVE_PATTERN}
+    how = call.attrs.axis, 0, call.attrs.mode  # no batch axes
+    return builder.call_te(topi.take, *call.args, *how, primfunc_name_hint="take", primfunc_attrs=attrs)
 
 
 def _output_named_apart(module: IRModule) -> IRModule:

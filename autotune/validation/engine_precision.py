@@ -11,7 +11,7 @@ from autotune.artifact.composite import read_composite
 from autotune.artifact.directory import read_tasks
 from autotune.artifact.manifest import KERNELS, kind_of
 
-TEMPLATES = frozenset({"conv2d", "depthwise", "matmul", "batch_matmul", "cuda_gemm", "cuda_tensor"})
+TEMPLATES = frozenset({"conv2d", "depthwise", "channel_sums", "matmul", "batch_matmul", "cuda_gemm", "cuda_tensor"})
 """Our templates of kernels that multiply; their first parameter is what they read."""
 
 DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "int8"}

@@ -25,6 +25,7 @@ from tests.schedules_tests.programs import (
     taps_case,
 )
 from tests.schedules_tests.recurrent_cases import RECURRENT
+from tests.schedules_tests.sums_cases import CHANNEL_SUMS
 
 op = relax.op
 
@@ -150,8 +151,24 @@ ROWS = (
         lambda x: x.mean((2, 3), keepdims=True),
     ),
     relax_case("rows_sum", "rows", lambda x: op.sum(x, [-1]), [(4, 5, 50)], lambda x: x.sum(-1)),
+    relax_case("rows_softmax_middle", "rows", lambda x: op.nn.softmax(x, 1), [(2, 6, 5, 8)], lambda x: softmax(x, 1)),
+    relax_case(
+        "rows_log_softmax_middle",
+        "rows",
+        lambda x: op.nn.log_softmax(x, 1),
+        [(2, 21, 5, 7)],
+        lambda x: np.log(softmax(x, 1)),
+    ),
+    relax_case(
+        "rows_centred",
+        "rows",
+        lambda x: op.subtract(x, op.mean(x, [0, 2, 3], keepdims=True)),
+        [(3, 5, 4, 8)],
+        lambda x: x - x.mean((0, 2, 3), keepdims=True),
+    ),
     relax_case("rows_max_middle", "rows", lambda x: op.max(x, [1]), [(3, 7, 24)], lambda x: x.max(1)),
     relax_case("rows_sum_first", "rows", lambda x: op.sum(x, [0]), [(9, 20)], lambda x: x.sum(0)),
+    relax_case("rows_sum_wide", "rows", lambda x: op.sum(x, [0]), [(20, 512)], lambda x: x.sum(0)),
 )
 
 
@@ -243,4 +260,15 @@ GENERIC = (
     relax_case("generic_sum_all", "generic", lambda x: op.sum(x), [(36, 34)], lambda x: np.asarray(x.sum())),
 )
 
-CASES: tuple[Case, ...] = (*CONVOLUTIONS, *PRODUCTS, *DOTS, *TAPS, *LOW_BITS, *ROWS, *CHAINS, *GENERIC, *RECURRENT)
+CASES: tuple[Case, ...] = (
+    *CONVOLUTIONS,
+    *PRODUCTS,
+    *DOTS,
+    *TAPS,
+    *LOW_BITS,
+    *ROWS,
+    *CHAINS,
+    *GENERIC,
+    *CHANNEL_SUMS,
+    *RECURRENT,
+)

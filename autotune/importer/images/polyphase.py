@@ -31,6 +31,8 @@ from autotune.importer.rewriting.relax_values import (
     substituted,
     without_main,
 )
+from schedules.templates.common.windows import Window
+from schedules.templates.cpu.channel_sums import is_worth_it
 
 SUMS = 16
 """Sums of the widest vector: those of o · f channels."""
@@ -129,5 +131,8 @@ def _form_of(expr: relax.Expr) -> Polyphase | None:
     if array.dtype != np.float32 or array.shape[0] > SUMS // 2:
         return None
     strides, pads, shape = (tuple(int(n) for n in sizes) for sizes in (attrs.strides, attrs.padding, expr.ty.shape))
+    filters, channels, *size = array.shape
+    if is_worth_it(filters, channels, Window((size[0], size[1]), strides, pads, (1, 1)), shape[3], SUMS):
+        return None  # vectors along the channels need no copies
     form = Polyphase(array, strides, pads, shape[2:])
     return form if form.is_worth_it else None

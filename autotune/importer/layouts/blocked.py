@@ -35,13 +35,14 @@ from autotune.importer.layouts.packing import (
     pack_taps,
     up,
 )
-from autotune.importer.layouts.tensor_layouts import ELEMENTWISE, INJECTIVE_PATTERN, Rule, TensorLayouts, Value
+from autotune.importer.layouts.tensor_layouts import ELEMENTWISE, Rule, TensorLayouts, Value
 from autotune.importer.layouts.views import product, units_moved
-from autotune.importer.rewriting.registry import OPAQUE_PATTERN
+from autotune.importer.rewriting.registry import INJECTIVE_PATTERN, OPAQUE_PATTERN
 from autotune.importer.rewriting.relax_values import operator_name, shape_of
 from schedules.templates.common.movements import SIDE, concat, from_blocks, to_blocks
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.batch_matmul import batch_matmul
+from schedules.templates.cpu.channel_sums import channel_sums, is_worth_it
 from schedules.templates.cpu.conv2d import conv2d
 from schedules.templates.cpu.depthwise import depthwise
 from schedules.templates.cpu.matmul import matmul
@@ -68,10 +69,15 @@ def convolution(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value
         return channel_orders.ordered(out, order, shape)
     out_channels, per_group, _, _ = weight.shape
     is_plain = not image.is_image and image.channels < block
+    window = Window(_kernel_size(weight), *conv.geometry)
+    if groups == 1 and not is_plain and is_worth_it(out_channels, per_group, window, shape[3], block):
+        packed = layouts.constant(block_array(weight, block))
+        return Value(
+            shape, plain=layouts.emit_anchor("channel_sums", channel_sums, layouts.native(image), packed, window)
+        )
     inner = 1 if is_plain else math.gcd(per_group, block)
     packed = layouts.constant(pack_conv(weight, block, inner, groups))
     grouped_channels = out_channels if groups > 1 else 0
-    window = Window(_kernel_size(weight), *conv.geometry)
     compute = partial(conv2d, window=window, groups=groups, outputs=grouped_channels, dealt=shuffle)
     read = layouts.plain(image) if is_plain else layouts.native(image)
     return Value(shape, native=layouts.emit_anchor("conv2d", compute, read, packed))
@@ -161,7 +167,7 @@ def matrix_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Va
 
 
 def _activation_product(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """(…, m, k) @ (…, k, n) of two activations with equal batch axes."""
+    """(…, m, k) @ (…, k, n) of two activations."""
     dtypes = [str(arg.ty.dtype) for arg in call.args]
     if dtypes not in (["float32"] * 2, ["bfloat16"] * 2) or str(call.ty.dtype) != "float32":
         return None

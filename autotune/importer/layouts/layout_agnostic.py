@@ -25,7 +25,7 @@ from autotune.importer.layouts.views import (
 )
 from autotune.importer.rewriting.relax_values import operator_name, shape_of
 from schedules.templates.common.extremes import EXTREMES, along
-from schedules.templates.common.movements import BORDER, with_border
+from schedules.templates.common.movements import BORDER, REPEATED_BORDER, with_border, with_repeated_border
 from schedules.templates.common.windows import Pads, Pair, Pooling, Window
 
 UNARY = frozenset(
@@ -189,9 +189,10 @@ def reduction(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value |
 
 
 def written(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """Kernels that the importer wrote and that images keep their layout in: extremes of rows, borders of one number."""
+    """Kernels that the importer wrote and that images keep their layout in: extremes of rows, and borders."""
     function = layouts.functions.get(call.args[0])
-    if function is None or not function.attrs or not any(name in function.attrs for name in (EXTREMES, BORDER)):
+    known = (EXTREMES, BORDER, REPEATED_BORDER)
+    if function is None or not function.attrs or not any(name in function.attrs for name in known):
         return None
     attrs, value = function.attrs, layouts.value(call.args[1].fields[0])
     if value is None or not value.is_image or len(shape) != 4:
@@ -211,6 +212,16 @@ def written(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | N
         top, bottom, left, right = map(int, attrs[BORDER])
         number = layouts.plain_expr(call.args[1].fields[1])
         return emitted(partial(with_border, widths=[(top, bottom), (left, right)], first=height), number)
+    if REPEATED_BORDER in attrs:
+        mode, *flat = map(str, attrs[REPEATED_BORDER])
+        pairs = list(zip(map(int, flat[::2]), map(int, flat[1::2]), strict=True))
+        if any(pairs[CHANNELS]):
+            return None
+        axes = {layouts.native_axis(axis): pairs[axis] for axis in (0, 2, 3)}
+        rank = len(shape_of(layouts.native(value)) or ())
+        return emitted(
+            partial(with_repeated_border, widths=[axes.get(axis, (0, 0)) for axis in range(rank)], mode=mode)
+        )
     return None
 
 

@@ -25,8 +25,7 @@ from tvm import relax, tirx, topi
 from tvm.ir import GlobalVar, IRModule
 from tvm.ir.expr import TensorLoad
 
-from autotune.importer.layouts.tensor_layouts import INJECTIVE_PATTERN
-from autotune.importer.rewriting.registry import OPAQUE_PATTERN
+from autotune.importer.rewriting.registry import INJECTIVE_PATTERN, OPAQUE_PATTERN
 from autotune.importer.rewriting.relax_values import (
     Values,
     bindings_of,

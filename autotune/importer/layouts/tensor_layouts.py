@@ -30,9 +30,6 @@ measured."""
 ELEMENTWISE = "tune.elementwise"
 """Attribute of a kernel whose elements come of one of its first operand each, where TVM does not see it."""
 
-INJECTIVE_PATTERN = 2
-"""TVM's ``kInjective``: a kernel that is not fused behind an anchor."""
-
 _SHARED = re.compile(r"(float|u?int)(8|16|32|64)")
 """Types that NumPy takes without a copy."""
 

@@ -12,6 +12,7 @@ only consumer transposes it writes its result in that order at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tvm import relax
@@ -116,6 +117,10 @@ Emit = Callable[[relax.Expr, relax.Expr, str], relax.Expr]
 """(left, right, equation as of einsum) → their product."""
 
 
+LEAST_ROWS = 4
+"""Rows of a product without batch axes from which its second operand is worth packing. Heuristic, not measured."""
+
+
 def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) -> Value | None:
     """(…, m, k) @ (…, k, n) of two activations: read as they lie in memory, written as the consumer wants it.
 
@@ -124,25 +129,55 @@ def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) 
         emit: emits the product.
 
     Returns:
-        None unless both have the same one to four batch axes.
+        None unless both have the same batch axes, up to four of them, or one of both has none. If that is the second,
+        all rows of the first are one axis.
     """
+    rank, sizes = len(shape), [_batch_of(layouts, arg) for arg in call.args]
+    if None in sizes or not 2 <= rank <= 6 or (rank == 2 and shape[0] < LEAST_ROWS):
+        return None
     left, right = layouts.value(call.args[0]), layouts.value(call.args[1])
-    rank = len(shape)
-    if left is None or right is None or not 3 <= rank <= 6:
-        return None
-    if not len(left.shape) == len(right.shape) == rank or left.shape[:-2] != right.shape[:-2]:
-        return None
+    if sizes[0] != sizes[1] and math.prod(sizes[1] or ()) == 1 and left is not None and right is not None:
+        rows = math.prod(shape[:-1])
+        if rows < LEAST_ROWS:
+            return None
+        y, in_y = _alone(layouts, call.args[1], "kn")
+        return Value(shape, matrix=emit(layouts.matrix(left), y, f"mk,{in_y}->mn"))
     batch = "abcd"[: rank - 2]
-    x, in_x = _read_operand(layouts, left, batch + "mk")
+    if sizes[0] == sizes[1] and left is not None and right is not None:
+        x, in_x = _read_operand(layouts, left, batch + "mk")
+    elif math.prod(sizes[0] or ()) == 1 and right is not None and sizes[1] == shape[:-2]:
+        x, in_x = _alone(layouts, call.args[0], "mk")
+    else:
+        return None
     y, in_y = _read_operand(layouts, right, batch + "kn")
     order = _wanted_order(layouts, rank)
     letters = "".join((batch + "mn")[axis] for axis in order)
     # The result's last axis is that of the columns of the second operand: (x·y)ᵀ = yᵀ·xᵀ
+    if letters[-1] != "n" and not set(batch) <= set(in_x):
+        order, letters = tuple(range(rank)), batch + "mn"
     out = emit(x, y, f"{in_x},{in_y}->{letters}") if letters[-1] == "n" else emit(y, x, f"{in_y},{in_x}->{letters}")
     if order == tuple(range(rank)):
         return Value(shape, plain=out)
     # Logical axis i of the result lies where ``order`` put it.
     return Value(shape, view=(out, tuple(order.index(axis) for axis in range(rank))))
+
+
+def _batch_of(layouts: TensorLayouts, expr: relax.Expr) -> Shape | None:
+    """The batch axes of an operand of at least two axes; None for others."""
+    value, array = layouts.value(expr), layouts.array(expr)
+    shape = value.shape if value is not None else array.shape if array is not None else ()
+    return tuple(shape[:-2]) if len(shape) > 1 else None
+
+
+def _alone(layouts: TensorLayouts, expr: relax.Expr, letters: str) -> tuple[relax.Expr, str]:
+    """An operand of one matrix as it lies in memory, and the letters of its axes."""
+    value, array = layouts.value(expr), layouts.array(expr)
+    if value is None:
+        assert array is not None
+        return layouts.constant(array.reshape(array.shape[-2:])), letters
+    if len(value.shape) == 2:
+        return _read_operand(layouts, value, letters)
+    return layouts.reshaped(layouts.plain(value), value.shape[-2:]), letters
 
 
 def _read_operand(layouts: TensorLayouts, value: Value, letters: str) -> tuple[relax.Expr, str]:

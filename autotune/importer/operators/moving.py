@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from tvm.ir import GenericConst
 
 from autotune.importer.operators.pool_windows import windows, with_pads, within_data
 from autotune.importer.rewriting.emit import INT64, Emit, Node
-from autotune.importer.rewriting.registry import Inputs, converts, rewrites
+from autotune.importer.rewriting.registry import INJECTIVE_PATTERN, Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
+from schedules.templates.common.movements import REPEATED, REPEATED_BORDER, with_repeated_border
 from schedules.vocabulary.errors import ModelError
 
 
@@ -50,7 +50,8 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
 
         return te.compute((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]), element, name="take")
 
-    return bb.emit_te(compute, data, indices, primfunc_name_hint="take")
+    attrs = {"op_pattern": INJECTIVE_PATTERN}
+    return bb.emit_te(compute, data, indices, primfunc_name_hint="take", primfunc_attrs=attrs)
 
 
 def held_within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
@@ -88,7 +89,10 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
 
 @rewrites("Pad")
 def pad(node: Node, e: Emit) -> list[str] | None:
-    """Per axis a gather at constant places; a constant border is chosen over what was gathered there."""
+    """Per axis a gather at constant places; a constant border is chosen over what was gathered there.
+
+    Repeated elements around a tensor are left to ``border``.
+    """
     shape, mode = node.shape(0), str(node.attr("mode", "constant"))
     rank = len(shape)
     pads = [int(p) for p in node.constant(1, "pads")]
@@ -96,6 +100,13 @@ def pad(node: Node, e: Emit) -> list[str] | None:
     value = node.array(2) if node.input(2) else np.zeros((), node.dtype(0))
     if mode == "constant" and min(pads, default=0) >= 0 and value is not None and not node.input(3):
         return None
+    if mode != "constant" and min(pads, default=0) >= 0 and 0 not in shape:
+        if not node.input(3):
+            return None
+        every = [0] * 2 * rank
+        for position, axis in enumerate(axes):
+            every[axis], every[axis + rank] = pads[position], pads[position + len(axes)]
+        return [e.op("Pad", node.input(0), e.ints(*every), mode=mode)]
     x, count = node.input(0), len(axes)
     for position, axis in enumerate(axes):
         before, after = pads[position], pads[position + count]
@@ -103,12 +114,6 @@ def pad(node: Node, e: Emit) -> list[str] | None:
             continue
         places = np.arange(-before, shape[axis] + after)
         picks = _picked(shape[axis], before, after, mode).astype(np.int64)
-        if mode != "constant" and axis == rank - 1 and min(before, after) >= 0 and not _is_blocked(shape):
-            parts = [
-                x if end is None else e.op("Gather", x, e.const(end), axis=axis) for end in _ends(picks, before, after)
-            ]
-            x = e.op("Concat", *parts, axis=axis)
-            continue
         x = e.op("Gather", x, e.const(picks), axis=axis)
         inside = (places >= 0) & (places < shape[axis])
         if mode == "constant" and not inside.all():
@@ -118,24 +123,6 @@ def pad(node: Node, e: Emit) -> list[str] | None:
             mask = inside.reshape([-1 if i == axis else 1 for i in range(rank)])
             x = e.op("Where", e.const(mask), x, border)
     return [x if x != node.input(0) else e.op("Identity", x)]
-
-
-LEAST_BLOCK = 8
-"""Channels from which images may lie in blocks of channels, in which the elements of a row are apart."""
-
-
-def _is_blocked(shape: Sequence[int]) -> bool:
-    """Return whether a tensor may lie in blocks of channels."""
-    return len(shape) == 4 and shape[1] >= LEAST_BLOCK
-
-
-def _ends(picks: NDArray[np.int64], before: int, after: int) -> list[NDArray[np.int64] | None]:
-    """Return the places of a border's two ends, without empty ones; None between them for what lies as it does.
-
-    Rows are copied in vectors then. Gathered, each element takes a load of its own.
-    """
-    low, high = picks[:before], picks[len(picks) - after :]
-    return [*([low] if before else []), None, *([high] if after else [])]
 
 
 def _picked(size: int, before: int, after: int, mode: str) -> NDArray[np.int64]:
@@ -171,11 +158,15 @@ def sized_by_numbers(node: Node, e: Emit) -> list[str] | None:
 
 @converts("Pad")
 def border(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """A border of one finite number around images of floats is an operator that layouts know."""
+    """Make a border of repeated elements one kernel, and one of a finite number an operator that layouts know."""
     present = [operand for operand in inputs if operand is not None]
     data, widths, value = [*inputs, None][:3]
     amounts, number = constant_of(widths), np.zeros(()) if value is None else constant_of(value)
     mode = str(attrs.get("mode", b"constant"), "ascii") if isinstance(attrs.get("mode"), bytes) else attrs.get("mode")
+    if amounts is not None and mode in REPEATED and len(present) < 4:
+        widths = tuple(zip(amounts[: len(amounts) // 2].tolist(), amounts[len(amounts) // 2 :].tolist(), strict=True))
+        attrs = {REPEATED_BORDER: [mode, *(str(width) for pair in widths for width in pair)]}
+        return bb.emit_te(with_repeated_border, data, widths, mode, primfunc_name_hint="border", primfunc_attrs=attrs)
     if amounts is None or number is None or not np.isfinite(number).all() or mode not in (None, "constant"):
         return native("Pad", bb, present, attrs, opset)
     if len(amounts) != 8 or not dtype_of(data).startswith("float"):

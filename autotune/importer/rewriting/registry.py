@@ -25,6 +25,9 @@ Inputs = list[relax.Expr | None]
 Converter = Callable[[relax.BlockBuilder, Inputs, dict[str, Any], int], relax.Expr]
 """(builder, inputs with None for those left out, attributes, opset) → result; a Tuple of several."""
 
+INJECTIVE_PATTERN = 2
+"""TVM's ``kInjective``: a kernel that is not fused behind an anchor."""
+
 OPAQUE_PATTERN = 8
 """TVM's ``kOpaque``: a kernel that nothing is fused into."""
 

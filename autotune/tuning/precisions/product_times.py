@@ -18,7 +18,7 @@ from schedules.task import Task
 from schedules.templates.by_hand.plain_attention import NAME as ATTENTION
 from schedules.templates.cpu.batch_matmul import OP as OF_ACTIVATIONS
 
-ANCHORS = ("conv2d", "depthwise", "matmul", "dense", "product")
+ANCHORS = ("conv2d", "depthwise", "channel_sums", "matmul", "dense", "product")
 """In the names of kernels that hold a product, of whatever types."""
 
 

@@ -76,6 +76,53 @@ def with_border(x: te.Tensor, number: te.Tensor, widths: Sequence[tuple[int, int
     return te.compute(shape, element, name="border")
 
 
+REPEATED = ("reflect", "edge", "wrap")
+"""Borders of elements of the tensor itself, by ONNX's names."""
+
+REPEATED_BORDER = "tune.repeated_border"
+"""Attribute of a kernel that does ``with_repeated_border``: its ``mode`` and ``widths``, flat."""
+
+
+def with_repeated_border(x: te.Tensor, widths: Sequence[tuple[int, int]], mode: str) -> te.Tensor:
+    """``x`` with some of its own elements around it.
+
+    The contiguous axis has three parts, so that what lies between its ends is copied in vectors.
+
+    Args:
+        widths: before and behind each axis.
+        mode: one of ``REPEATED``.
+    """
+    shape = [size + sum(width) for size, width in zip(x.shape, widths, strict=True)]
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        places = zip(at, x.shape, widths, strict=True)
+        *outer, last = (_repeated(index - width[0], int(size), width, mode) for index, size, width in places)
+        before, size = widths[-1][0], int(x.shape[-1])
+        value = x(*outer, at[-1] - before)
+        if widths[-1][1]:
+            value = tirx.if_then_else(at[-1] < before + size, value, x(*outer, last))
+        return tirx.if_then_else(at[-1] < before, x(*outer, last), value) if before else value
+
+    return te.compute(shape, element, name="border")
+
+
+def _repeated(place: tirx.Expr, size: int, width: tuple[int, int], mode: str) -> tirx.Expr:
+    """The element of an axis of ``size`` at a place before, within or behind it."""
+    if not any(width):
+        return place
+    zero, last = (tirx.const(number, place.ty.dtype) for number in (0, size - 1))
+    if mode == "edge" or size == 1:
+        return tirx.max(tirx.min(place, last), zero)
+    if mode == "wrap" and max(width) <= size:
+        return tirx.Select(place < zero, place + size, tirx.Select(place > last, place - size, place))
+    if mode == "wrap":
+        return tirx.floormod(place + size * -(-width[0] // size), size)
+    period = 2 * (size - 1)
+    if max(width) >= size:
+        place = tirx.floormod(place + period * -(-width[0] // period), period)
+    return tirx.min(tirx.max(place, zero - place), period - place)
+
+
 def concat_axis(func: tirx.PrimFunc) -> int | None:
     """The axis, if ``func`` does nothing but concatenate."""
     blocks = blocks_in_order(func)

@@ -34,6 +34,10 @@ MOST_ALONE = 16 * 1024
 """Elements of a single row beyond which it is left to templates that share one reduction among threads. Heuristic, not
 measured."""
 
+LEAST_VECTOR = 8
+"""Elements of the contiguous axis from which rows beside those of other axes are worth a vector. Heuristic, not
+measured."""
+
 
 @dataclass(frozen=True)
 class Rows(Anchor):
@@ -41,25 +45,27 @@ class Rows(Anchor):
 
     Attributes:
         across: whether the reduced axis is the contiguous one.
-        leading: how many of the last block's axes count rows.
+        kept: positions of the last block's axes that count rows, in order; without the contiguous one if it is kept.
         length: elements that lie one after the other in the direction of a vector.
         splits: whether a part of ``length`` that no vector fills can be reduced apart.
+        again: index of the parameter whose elements several stages read, -1 if there is none.
     """
 
     across: bool = field(kw_only=True)
-    leading: int = field(kw_only=True)
+    kept: tuple[int, ...] = field(kw_only=True)
     length: int = field(kw_only=True)
     splits: bool = field(kw_only=True)
+    again: int = field(kw_only=True)
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return math.prod(self.spatial[: self.leading])
+        return math.prod(self.spatial[axis] for axis in self.kept)
 
     @property
     def tiled(self) -> int:
         """Position of the row axis that tiles are cut from, -1 if there is none."""
-        return max((axis for axis in range(self.leading) if self.spatial[axis] > 1), default=-1)
+        return max((axis for axis in self.kept if self.spatial[axis] > 1), default=-1)
 
 
 def rows_of(func: tirx.PrimFunc) -> Rows | None:
@@ -72,7 +78,7 @@ def rows_of(func: tirx.PrimFunc) -> Rows | None:
         inline_cheap(sch)
     except s_tir.ScheduleError:
         return None
-    return _analyse(blocks_in_order(sch.mod["main"]), parameter_shapes(func))
+    return _analyse(sch.mod["main"])
 
 
 def reduces(block: s_tir.SBlock) -> bool:
@@ -88,8 +94,9 @@ def inline_cheap(sch: s_tir.Schedule) -> None:
             sch.compute_inline(stage)
 
 
-def _analyse(blocks: Sequence[s_tir.SBlock], shapes: tuple[tuple[int, ...], ...]) -> Rows | None:
+def _analyse(func: tirx.PrimFunc) -> Rows | None:
     """Rows of a function whose cheap stages are inlined, or None where one row needs another's results."""
+    blocks = blocks_in_order(func)
     last = blocks[-1]
     reducers = [block for block in blocks if reduces(block)]
     directions = {_direction(block) for block in reducers}
@@ -99,23 +106,36 @@ def _analyse(blocks: Sequence[s_tir.SBlock], shapes: tuple[tuple[int, ...], ...]
         return None
     across, length = direction
     spatial = extents(last, SPATIAL)
-    axes = list(range(len(spatial) if across else len(spatial) - 1))
+    axes = range(len(spatial) if across else len(spatial) - 1)
     counted = _counted_axes(last, reducers)
     if counted is None or (not across and (spatial[-1] != length or len(spatial) - 1 not in counted)):
         return None
     leading = next((axis for axis in axes if axis not in counted and spatial[axis] > 1), len(axes))
-    if any(axis in counted and spatial[axis] > 1 for axis in axes[leading:]):
+    behind = [axis for axis in axes[leading:] if axis in counted and spatial[axis] > 1]
+    if behind and length < LEAST_VECTOR:
         return None
-    rows, inner = math.prod(spatial[:leading]), math.prod(spatial[leading:])
-    if across and ((inner > 1 and inner % length) or leading == 0 or (rows == 1 and math.prod(reduction) > MOST_ALONE)):
+    kept = (*axes[:leading], *behind)
+    rows = math.prod(spatial[axis] for axis in kept)
+    inner = math.prod(spatial) // rows
+    if across and ((inner > 1 and inner % length) or not kept or (rows == 1 and math.prod(reduction) > MOST_ALONE)):
         return None  # the last case is one long row: only splitting the reduction keeps several threads busy
     return Rows(
-        **{**vars(about_last(blocks, shapes)), "reduction": reduction},
+        **{**vars(about_last(blocks, parameter_shapes(func))), "reduction": reduction},
         across=across,
-        leading=leading,
+        kept=kept,
         length=length,
         splits=across and all(_can_split(block) for block in reducers),
+        again=_read_again(func, blocks, rows * (1 if across else length) * math.prod(reduction)),
     )
+
+
+def _read_again(func: tirx.PrimFunc, blocks: Sequence[s_tir.SBlock], size: int) -> int:
+    """The first parameter of ``size`` elements that several of ``blocks`` read; -1 if there is none."""
+    for index, param in enumerate(func.params):
+        readers = sum(any(region.source.same_as(param) for region in block.reads) for block in blocks)
+        if readers > 1 and math.prod(int(extent) for extent in param.ty.shape) == size:
+            return index
+    return -1
 
 
 def _direction(block: s_tir.SBlock) -> tuple[bool, int] | None:

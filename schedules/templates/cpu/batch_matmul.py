@@ -2,7 +2,8 @@
 
 An einsum equation says which axis is which, so no transpose is ever stored: with q, k, v as the dense layers write
 them, (b, s, h, d), the scores are ``bmhk,bnhk->bhmn`` and the context ``bhmk,bkhn->bmhn``. Every axis that is in both
-operands and the result is a batch axis; m, n and k are one axis each, and n is the innermost of the result.
+operands and the result is a batch axis; m, n and k are one axis each, and n is the innermost of the result. The first
+operand may lack batch axes, as in ``mk,bkn->bmn``.
 
     for b, h, m, n:                      parallel b·h·m/rows:
         for k:                               pack[n/l, k, l] = y of this b, h (knob ``pack``)
@@ -72,7 +73,9 @@ def batch_matmul(x: te.Tensor, y: te.Tensor, equation: str, lanes: int) -> te.Te
     rows = [axis for axis in result if axis in left and axis not in right]
     columns = [axis for axis in result if axis in right and axis not in left]
     depth = [axis for axis in left if axis in right and axis not in result]
-    batch = [axis for axis in result if axis in left and axis in right]
+    *of_right, _ = columns or [""]  # the first operand is the same for all of these
+    columns = columns[-1:]
+    batch = [axis for axis in result if axis in right and (axis in left or axis in of_right)]
     if (len(rows), len(columns), len(depth)) != (1, 1, 1) or not result.endswith(columns[0]):
         raise UsageError(f"equation {equation} needs one m, one n and one k axis, n the last of the result")
     m, n, k = rows[0], columns[0], depth[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.baseline import baseline
 from schedules.templates.cpu.batch_matmul import BatchMatmulTemplate
+from schedules.templates.cpu.channel_sums import ChannelSumsTemplate
 from schedules.templates.cpu.conv2d import Conv2dTemplate
 from schedules.templates.cpu.depthwise import DepthwiseTemplate
 from schedules.templates.cpu.elementwise import ElementwiseTemplate
@@ -25,6 +26,7 @@ CPU_TEMPLATES = TemplateSet(
         RecurrentTemplate(),
         Conv2dTemplate(),
         DepthwiseTemplate(),
+        ChannelSumsTemplate(),
         MatmulTemplate(),
         LowBitMatmulTemplate(),
         LowBitTilesTemplate(),

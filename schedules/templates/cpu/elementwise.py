@@ -38,7 +38,7 @@ from schedules.templates.common.structure import (
 )
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.passes import CUT
-from schedules.templates.nests.merged_axes import merged, turned_axis
+from schedules.templates.nests.merged_axes import merged, overlapping, simple_indices, turned_axis
 from schedules.templates.template import OneAlgorithm
 
 OP = "elementwise"
@@ -65,7 +65,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
-    version = 4
+    version = 5
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces and each computes one element from its axes."""
@@ -75,7 +75,10 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         ):
             return None
         anchor = about_last(blocks, parameter_shapes(func))
-        return anchor if picked_order(func) is None else replace(anchor, geometry={"picked": True})
+        if picked_order(func) is not None:
+            return replace(anchor, geometry={"picked": True})
+        row = _turned_row(func) if anchor.spatial and anchor.spatial[-1] % 8 else 0
+        return replace(anchor, geometry={"turned": row}) if row else anchor
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Vector length and number of parallel chunks; a small tensor may stay on one thread."""
@@ -85,6 +88,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         unrolled: tuple[int, ...] = (1, 4)
         if "picked" in anchor.geometry and lanes in vectors:  # a vector is what a permutation makes
             vectors, unrolled = (lanes,), (1,)
+        elif int(anchor.geometry.get("turned", 0)) > lanes and lanes not in vectors:
+            vectors = (*vectors, lanes)  # the last one begins earlier
         chunks = tuple(
             dict.fromkeys(c for c in (1, target.threads, 4 * target.threads, 16 * target.threads) if c <= size)
         )
@@ -104,6 +109,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
         """In AVX-512 or AVX2."""
+        if "turned" in anchor.geometry:
+            return ""
         axis = concat_axis(func)
         if axis is not None:
             return ConcatAssembly(func, axis, config, target, symbol).text()
@@ -117,14 +124,12 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with its stages inlined, over the fewest axes."""
-        sch = s_tir.Schedule(vector_math(func))
-        for name in anchor.prologue:
-            if not _grows(sch, name):
-                sch.compute_inline(sch.get_sblock(name))
-        # What is inlined twice names its intermediate values twice, which TVM takes for one name of two values.
-        func = merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
+        func, vector = _inlined(func), config.integer("vector")
         block = blocks_in_order(func)[-1]
-        return _in_parts(func) if _by_rows(block, config.integer("vector"), config.integer("chunks")) else func
+        row = int(anchor.geometry.get("turned", 0))
+        if row > vector > 1 and row % vector:
+            return overlapping(func, vector)
+        return _in_parts(func) if _by_rows(block, vector, config.integer("chunks")) else func
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
@@ -132,6 +137,25 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         for block in blocks_in_order(sch.mod["main"]):
             size = math.prod(extents(block, SPATIAL))
             _nest(sch, block.name_hint, size, **{**knobs, "vector": math.gcd(knobs["vector"], size)})
+
+
+def _inlined(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with its stages inlined, unless that would grow beyond measure, over the fewest axes."""
+    sch = s_tir.Schedule(vector_math(simple_indices(func)))
+    for block in blocks_in_order(func)[:-1]:
+        if not _grows(sch, block.name_hint):
+            sch.compute_inline(sch.get_sblock(block.name_hint))
+    # What is inlined twice names its intermediate values twice, which TVM takes for one name of two values.
+    return merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
+
+
+def _turned_row(func: tirx.PrimFunc) -> int:
+    """Elements of the innermost axis if ``func`` turns a tensor, so that neighbours are read far apart; else 0."""
+    try:
+        *before, block = blocks_in_order(_inlined(func))
+    except s_tir.ScheduleError:
+        return 0
+    return extents(block, SPATIAL)[-1] if not before and turned_axis(block) is not None else 0
 
 
 def _grows(sch: s_tir.Schedule, name: str) -> bool:
@@ -148,8 +172,17 @@ def _by_rows(block: tirx.SBlock, vector: int, chunks: int) -> bool:
     """Return whether a stage is left to LLVM row by row."""
     sizes = extents(block, SPATIAL)
     rows, row = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
-    fits = (vector == 1 or row % vector != 0) and row >= LEAST_ROW and rows >= max(2, chunks)
+    within = vector == 1 or row % vector != 0 or _is_cut(block, vector)
+    fits = within and row >= LEAST_ROW and rows >= max(2, chunks)
     return fits and not _branches_by_remainders(block)
+
+
+def _is_cut(block: tirx.SBlock, vector: int) -> bool:
+    """Return whether a condition on the innermost axis changes within a vector, which falls apart into scalars then."""
+    axis = block.iter_vars[-1].var
+    conditions = (condition for kind in TURNED for condition in nodes_below(block.body, kind))
+    borders = (_border(condition, [axis]) for condition in conditions)
+    return any(border is not None and border[1] % vector for border in borders)
 
 
 def _branches_by_remainders(block: tirx.SBlock) -> bool:
@@ -239,16 +272,18 @@ def _vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV], vect
     """Loops over vectors, and the one loop around them: along what is read as it lies, where it is turned."""
     if not loops:
         return sch.add_unit_loop(block)  # what makes one number may have no loop
-    turned = turned_axis(sch.get(block)) if vector > 1 and int(sch.get(loops[-1]).extent) % vector == 0 else None
-    if turned is not None:
-        outer, inner = sch.split(loops[-1], [None, vector])
-        along = loops[turned]
-        rest = [loop for loop in loops[:-1] if loop is not along]
-        sch.reorder(*rest, outer, along, inner)
+    if vector == 1:
+        return sch.fuse(*loops)
+    if int(sch.get(loops[-1]).extent) % vector:
+        fused, inner = sch.split(sch.fuse(*loops), [None, vector])
         sch.vectorize(inner)
-        return sch.fuse(*rest, outer, along)
-    fused = sch.fuse(*loops)
-    if vector > 1:
-        fused, inner = sch.split(fused, [None, vector])
-        sch.vectorize(inner)
-    return fused
+        return fused
+    turned = turned_axis(sch.get(block))
+    outer, inner = sch.split(loops[-1], [None, vector])
+    sch.vectorize(inner)
+    if turned is None:  # whole vectors of rows: a condition on another axis is none on their lanes
+        return sch.fuse(*loops[:-1], outer)
+    along = loops[turned]
+    rest = [loop for loop in loops[:-1] if loop is not along]
+    sch.reorder(*rest, outer, along, inner)
+    return sch.fuse(*rest, outer, along)

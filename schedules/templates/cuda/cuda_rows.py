@@ -103,8 +103,8 @@ def _row_loop(sch: s_tir.Schedule, last: SBlockRV, anchor: Rows, outer: int, axi
     """Fuse the loops that count rows, and split them over blocks and their threads; the innermost of these."""
     loops = list(sch.get_loops(last))
     spatial = len(anchor.spatial)
-    rows = loops[: anchor.leading]
-    rest = loops[anchor.leading : spatial]
+    rows = [loops[axis] for axis in anchor.kept]
+    rest = [loops[axis] for axis in range(spatial) if axis not in anchor.kept]
     if not anchor.across:
         rows, rest = [*rows, rest[-1]], rest[:-1]
         sch.reorder(*rows, *rest, *loops[spatial:])

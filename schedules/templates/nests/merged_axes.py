@@ -22,6 +22,9 @@ from tvm.sym.pattern import detect_linear_equation
 
 from schedules.templates.common.structure import REDUCE, SPATIAL, blocks_in_order, extents, nodes_below, rooted
 
+TURNED = "tune.turned"
+"""Annotation of a stage whose innermost axis became two: what ``turned_axis`` was before."""
+
 FAR = 8
 """Elements between neighbours from which on a vector reads most of its elements from lines of their own."""
 
@@ -52,17 +55,65 @@ def merged(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(params, rooted(nests, allocated), func.ret_type, func.attrs)
 
 
+def simple_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with the indices of every stage as simple as the sizes of its axes allow.
+
+    Reshapes have divisions that only these sizes show to be none. Once a stage is inlined, its indices are in terms of
+    others, of which a border has numbers outside of the axis.
+    """
+
+    def simple(block: s_tir.SBlock) -> s_tir.SBlock:
+        if not isinstance(block.body, tirx.BufferStore) or block.init is not None:
+            return block
+        analyzer = Analyzer()
+        for axis in block.iter_vars:
+            analyzer.bind(axis.var, axis.dom)
+        body = _with_indices(block.body, analyzer.simplify)
+        reads = [
+            tirx.BufferRegion(
+                region.source,
+                [Range.from_min_extent(analyzer.simplify(span.min), span.extent) for span in region.region],
+            )
+            for region in block.reads
+        ]
+        return s_tir.SBlock(block.iter_vars, reads, block.writes, block.name_hint, body, annotations=block.annotations)
+
+    return tvm_ffi.structural_map(func, (s_tir.SBlock, simple), order="post")
+
+
 def turned_axis(block: s_tir.SBlock) -> int | None:
     """The axis along which a tensor is read one element after the other, where that is not the innermost; else None.
 
     A loop over it beside vectors of the innermost axis finds what it reads in the first cache.
     """
+    if TURNED in block.annotations:
+        return int(block.annotations[TURNED])
     variables = [axis.var for axis in block.iter_vars]
     for load in nodes_below(block.body, TensorLoad):
         moves = _moves(_offset(load.source, [_without_loads(index) for index in load.indices]), variables)
         if moves and moves[-1] >= FAR and 1 in moves:
             return moves.index(1)
     return None
+
+
+def overlapping(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
+    """``func`` of one stage, with vectors in place of its innermost axis, of which the last begins earlier.
+
+        for c in C, p in P: y[c, p] = x[p, c]    →    for c in C, i in ⌈P / V⌉, v in V: y[c, q + v] = x[q + v, c]
+
+    Here q = min(i · V, P - V), and ``turned_axis`` is not None. Some elements are moved twice.
+    """
+    (block,) = blocks_in_order(func)
+    *axes, old = block.iter_vars
+    dtype, length = old.var.ty.dtype, int(old.dom.extent)
+    for name, size in (("part", -(-length // vector)), ("lane", vector)):
+        whole = Range.from_min_extent(tirx.const(0, dtype), tirx.const(size, dtype))
+        axes.append(tirx.IterVar(whole, tirx.Var(name, dtype), SPATIAL))
+    start = tirx.min(axes[-2].var * tirx.const(vector, dtype), tirx.const(length - vector, dtype))
+    body = _renaming({old.var: start + axes[-1].var})(block.body)
+    annotations = {**dict(block.annotations), TURNED: tirx.const(turned_axis(block), "int32")}
+    turned = s_tir.SBlock(axes, block.reads, block.writes, block.name_hint, block.body, annotations=annotations)
+    return tirx.PrimFunc(func.params, rooted([_nest(axes, turned, body)], []), func.ret_type, func.attrs)
 
 
 def _cut(block: s_tir.SBlock) -> s_tir.SBlock:

@@ -66,3 +66,27 @@ def test_a_volume_is_added_to_several(tmp_path):
     written(graph, tmp_path)
     feed = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     assert close(*run(graph, tmp_path, feed))
+
+
+KINDS = {
+    "few filters": ((4, 8, 3, 3, 3), {"pads": [1] * 6}, 1),
+    "few filters of some frames": ((2, 8, 3, 1, 3), {"dilations": [2, 1, 1]}, 1),
+    "few filters, padded by more than a filter": ((3, 8, 2, 1, 1), {"pads": [3, 0, 0, 2, 0, 0]}, 1),
+    "a filter for each channel": ((8, 1, 3, 3, 3), {"pads": [1] * 6, "group": 8}, 3),
+    "groups": ((16, 2, 2, 3, 3), {"strides": [2, 1, 1], "group": 4}, 2),
+    "full vectors of filters": ((16, 8, 3, 3, 3), {"pads": [1, 0, 0, 1, 0, 0], "strides": [2, 2, 2]}, 1),
+}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", KINDS)
+def test_convolutions_of_every_kind_are_those_of_images(name, batch, tmp_path):
+    shape, attributes, expected = KINDS[name]
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)
+    size = (batch, 8, 7, 9, 10)
+    graph = model_of([node], [value("x", size)], ["y"], {"w": weight(*shape), "b": weight(shape[0])})
+    written(graph, tmp_path)
+    assert close(*run(graph, tmp_path, {"x": RNG.standard_normal(size).astype(np.float32)}))
+    products = ("conv2d", "depthwise", "channel_sums")
+    tasks = [task for task in imported(graph, tmp_path).tasks if task.template in products]
+    assert sum(task.weight for task in tasks) == expected

@@ -1,11 +1,13 @@
 """Products of two activations without materialised transposes."""
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from autotune.importer.conversion.operator_catalog import import_graph
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
+from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.layouts_tests.test_assign import calls
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -49,6 +51,38 @@ def test_a_cast_between_product_and_transpose_hides_nothing():
     assert counts["relax.astype"] == 1
 
 
-@pytest.mark.parametrize(("left", "right", "kernels"), [((2, 3, 4), (1, 4, 5), (2, 3, 5)), ((4,), (2, 4, 5), (2, 5))])
-def test_batches_that_differ_are_left_to_relax(left, right, kernels):
+@pytest.mark.parametrize(
+    ("left", "right", "kernels"),
+    [((2, 1, 3, 4), (1, 5, 4, 6), (2, 5, 3, 6)), ((4,), (2, 4, 5), (2, 5)), ((3, 4), (4, 5), (3, 5))],
+)
+def test_other_batches_and_few_rows_are_left_to_relax(left, right, kernels):
     assert assigned([("MatMul", ["a", "b"], "y", {})], {"a": left, "b": right}, kernels) == {"relax.matmul": 1}
+
+
+SHARED = {
+    "two matrices": ((6, 4), (4, 5)),
+    "rows of all with one": ((2, 3, 4), (1, 4, 5)),
+    "rows of all with one matrix": ((2, 2, 3, 4), (4, 5)),
+    "one with several": ((3, 4), (2, 7, 4, 5)),
+    "one of a batch with several": ((1, 1, 3, 4), (2, 7, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", SHARED)
+def test_an_operand_that_all_products_share(name, turned, constant, tmp_path):
+    """The first one may be a constant, and a transpose of the result is none of its own or behind it."""
+    left, right = SHARED[name]
+    rng = np.random.default_rng(0)
+    arrays = {"a": rng.standard_normal(left).astype(np.float32), "b": rng.standard_normal(right).astype(np.float32)}
+    rank = max(len(left), len(right))
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["p"])]
+    order = [*range(rank - 2), rank - 1, rank - 2]
+    nodes.append(helper.make_node("Transpose", ["p"], ["y"], perm=order if turned else list(range(rank))))
+    given = {"a": arrays.pop("a")} if constant else {}
+    model = model_of(nodes, [value(key, array.shape) for key, array in arrays.items()], ["y"], given)
+    assert close(*run(model, tmp_path, arrays))
+    templates = [task.template for task in imported(model, tmp_path).tasks]
+    shared_by_rows = constant and name.startswith("rows")
+    assert "batch_matmul" in templates or shared_by_rows or (constant and name == "two matrices")

@@ -43,7 +43,7 @@ def bordered(rows: int, row: int, low: int, high: int) -> tuple[tirx.PrimFunc, l
     return func, [data, ends], np.hstack([sides[0], data, sides[1]])
 
 
-@pytest.mark.parametrize(("rows", "row", "low", "high"), [(7, 40, 3, 4), (5, 13, 1, 0), (6, 31, 0, 6)])
+@pytest.mark.parametrize(("rows", "row", "low", "high"), [(7, 40, 3, 4), (5, 13, 1, 0), (6, 31, 0, 6), (6, 56, 4, 4)])
 def test_rows_are_cut_where_a_border_begins(rows: int, row: int, low: int, high: int) -> None:
     func, arrays, expected = bordered(rows, row, low, high)
     space = claim(func, WIDE).space
@@ -51,6 +51,24 @@ def test_rows_are_cut_where_a_border_begins(rows: int, row: int, low: int, high:
         assert np.array_equal(run(func, config, WIDE, arrays), expected)
     first = lower(func, space.initial[0], WIDE).mod["main"]
     assert CUT in str(first)
+
+
+@pytest.mark.parametrize("shape", [(37, 53), (70, 19, 33), (33, 17)])
+def test_rows_that_no_vector_divides_are_turned_in_vectors(shape: tuple[int, ...]) -> None:
+    x = te.placeholder(shape, name="x")
+    func = from_te(x, te.compute(shape[::-1], lambda *at: x(*at[::-1]) * 2.0, name="y"))
+    space = claim(func, WIDE).space
+    assert space.initial[0].integer("vector") == WIDE.lanes()
+    array = np.random.default_rng(0).standard_normal(shape, np.float32)
+    for config in map(space.config, space.rows):
+        assert np.array_equal(run(func, config, WIDE, [array]), array.transpose() * 2)
+
+
+def test_rows_whose_border_is_whole_vectors_are_not_cut() -> None:
+    func, arrays, expected = bordered(6, 128, 64, 64)
+    config = claim(func, WIDE).space.initial[0]
+    assert CUT not in str(lower(func, config, WIDE).mod["main"])
+    assert np.array_equal(run(func, config, WIDE, arrays), expected)
 
 
 def test_borders_behind_many_conditions_are_not_cut() -> None:

@@ -16,6 +16,7 @@ TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=2)
 GOLDEN = {
     "conv2d": "conv2d_1x1",
     "depthwise": "depthwise_3x3",
+    "channel_sums": "channel_sums_3x3",
     "matmul": "matmul_rows",
     "low_bit_matmul": "low_bit_vector",
     "low_bit_tiles": "low_bit_tiles",

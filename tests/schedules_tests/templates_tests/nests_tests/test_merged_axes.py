@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
-from schedules.lower import claim
+from schedules.lower import claim, lower
 from schedules.target import Target
 from schedules.templates.common.structure import SPATIAL, blocks_in_order, extents
 from schedules.templates.nests.merged_axes import merged, turned_axis
@@ -130,6 +130,30 @@ def test_what_is_read_twice_is_inlined_with_its_values_named_twice():
     array = inputs(func)[0]
     total = np.tanh(np.exp(array)) + 1 / (1 + np.exp(-np.exp(array)))
     np.testing.assert_allclose(run(func, claim(func, WIDE).space.initial[0], WIDE, [array]), total**2, 1e-5)
+
+
+def test_a_border_behind_a_reshape_leaves_whole_images():
+    """(t, c, h, w) of (c, t, h, w) written as a reshape, with an image of zeros at either end."""
+    x = tensor(6, 4, 5, 7)
+
+    def reshaped(c, t, h, w):
+        place = ((c * 4 + t) * 5 + h) * 7 + w
+        return x(place // 140, place // 35 % 4, place // 7 % 5, place % 7)
+
+    apart = te.compute(x.shape, reshaped, name="r")
+    turned_over = te.compute((4, 6, 5, 7), lambda t, c, h, w: apart(c, t, h, w), name="t")
+    padded = te.compute(
+        (6, 6, 5, 7),
+        lambda t, c, h, w: tirx.if_then_else(tirx.all(t >= 1, t < 5), turned_over(t - 1, c, h, w), 0.0),
+        name="y",
+    )
+    func = from_te(x, padded)
+    config = claim(func, WIDE).space.initial[0]
+    sizes = [extents(block, SPATIAL) for block in blocks_in_order(lower(func, config, WIDE).mod["main"])]
+    assert sizes == [(6, 6, 35)]
+    array = inputs(func)[0]
+    expected = np.pad(array.transpose(1, 0, 2, 3), [(1, 1), (0, 0), (0, 0), (0, 0)])
+    np.testing.assert_array_equal(run(func, config, WIDE, [array]), expected)
 
 
 TURNED = {"a permutation": None, "a wide permutation": 0, "blocks of channels, turned": 1, "equal tensors": None}

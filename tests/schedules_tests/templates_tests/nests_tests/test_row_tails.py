@@ -10,7 +10,7 @@ from schedules.target import Target
 from schedules.templates.common.row_analysis import rows_of
 from schedules.templates.common.structure import blocks_in_order
 from schedules.templates.cpu.passes import compiled
-from schedules.templates.cpu.row_tails import split_tails
+from schedules.templates.nests.row_tails import split_tails
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import inputs, shapes
 

@@ -6,12 +6,13 @@ output that none writes, such as a decoder that passes its caches on, would run 
 
 from __future__ import annotations
 
-from tvm import relax, te
+from tvm import relax
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.rewriting.relax_values import (
     Values,
     bindings_of,
+    copied,
     leaves,
     mapped,
     operator_name,
@@ -23,16 +24,16 @@ from autotune.importer.rewriting.relax_values import (
 
 def copy_outputs(module: IRModule) -> IRModule:
     """``module``, its kernels formed, with a kernel that makes each output of ``main``."""
-    main = module["main"]
-    copies = set(main.params)
-    for binding in bindings_of(module):
+    main, bindings = module["main"], bindings_of(module)
+    sources = set(main.params)
+    for binding in bindings:
         value = binding.value
-        source = value.args[0] if operator_name(value) == "relax.reshape" else value
-        if source in copies or isinstance(source, GenericConst):
-            copies.add(binding.var)
-    tuples = {binding.var: binding.value for binding in bindings_of(module) if isinstance(binding.value, relax.Tuple)}
-    body = tuples.get(main.body.body, main.body.body)
-    if not any(field in copies or isinstance(field, GenericConst) for field in leaves(body)):
+        value = value.args[0] if operator_name(value) == "relax.reshape" else value
+        if value in sources or isinstance(value, GenericConst):
+            sources.add(binding.var)
+    tuples = {binding.var: binding.value for binding in bindings if isinstance(binding.value, relax.Tuple)}
+    outputs = tuples.get(main.body.body, main.body.body)
+    if not any(output in sources or isinstance(output, GenericConst) for output in leaves(outputs)):
         return module
     builder = relax.BlockBuilder(IRModule(without_main(module)))
 
@@ -40,17 +41,10 @@ def copy_outputs(module: IRModule) -> IRModule:
         return builder.emit(substituted(binding.value, values))
 
     def result(_: relax.Expr, values: Values) -> relax.Expr:
-        def field(old: relax.Expr) -> relax.Expr:
+        def output(old: relax.Expr) -> relax.Expr:
             new = substituted(old, values)
-            if old not in copies and not isinstance(old, GenericConst):
-                return new
-            return builder.emit_te(copied, new, primfunc_name_hint="copy")
+            return copied(builder, new) if old in sources or isinstance(old, GenericConst) else new
 
-        return mapped(body, field)
+        return mapped(outputs, output)
 
     return rebuilt_main(module, builder, make, result=result)
-
-
-def copied(x: te.Tensor) -> te.Tensor:
-    """The same values in memory of their own."""
-    return te.compute(x.shape, lambda *i: x(*i), name="copy")

@@ -26,6 +26,7 @@ from autotune.importer.images.volumes import volumes_as_images
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
+from autotune.importer.layouts.own_outputs import copy_outputs
 from autotune.importer.layouts.precision import (
     IN_LONG,
     assign_types,
@@ -171,6 +172,7 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
         # A reshape that stands alone is no kernel: the same bytes under another shape.
         relax.transform.RewriteDataflowReshape(),
         relax.transform.DeadCodeElimination(["main"]),
+        copy_outputs,
     ):
         module = step(module)
     return module

@@ -29,7 +29,7 @@ from tvm.ir import GenericConst
 
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
-from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, text_of
+from autotune.importer.rewriting.relax_values import constant_of, copied, dtype_of, native, text_of
 from schedules.vocabulary.errors import ModelError
 
 
@@ -192,8 +192,4 @@ def bit_cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opse
 @converts("Copy")
 def copy(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """The same values in memory of their own."""
-
-    def compute(x: te.Tensor) -> te.Tensor:
-        return te.compute(x.shape, lambda *i: x(*i), name="copy")
-
-    return bb.emit_te(compute, inputs[0], primfunc_name_hint="copy")
+    return copied(bb, inputs[0])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst, GlobalVar, IRModule
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -109,6 +109,15 @@ def kernel_call(
     """Emit a call of ``kernel``, which is added as ``name``, and return its result of ``shape`` and ``dtype``."""
     var = bb.add_func(kernel.without_attr("global_symbol"), name)
     return bb.emit(relax.op.call_tir(var, relax.Tuple(list(operands)), relax.TensorType(list(shape), dtype)))
+
+
+def copied(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
+    """Emit a kernel that writes ``value`` to memory of its own."""
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: x(*i), name="copy")
+
+    return bb.emit_te(compute, value, primfunc_name_hint="copy")
 
 
 def bindings_of(module: IRModule) -> list[relax.VarBinding]:

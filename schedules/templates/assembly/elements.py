@@ -21,7 +21,7 @@ from schedules.templates.assembly.assembly_text import AssemblyText
 from schedules.templates.assembly.vectors import OutOfScope, Vectors
 from schedules.templates.common.vector_math import KEPT, nearest
 
-SIZES = {"float32": 4, "int32": 4, "bfloat16": 2, "uint8": 1, "int8": 1}
+SIZES = {"float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint8": 1, "int8": 1}
 """Bytes of a number of each type."""
 
 REACH = 2**31 - 1
@@ -82,14 +82,16 @@ ARITHMETIC = {
 COMPARED = {tirx.LT: 1, tirx.LE: 2, tirx.GT: 14, tirx.GE: 13, tirx.EQ: 0, tirx.NE: 12}
 """Comparison → its number in vcmpps; all are false for NaN, as the compiler has them."""
 INTEGERS = {"add": "vpaddd", "sub": "vpsubd", "mul": "vpmulld", "max": "vpmaxsd", "min": "vpminsd"}
-WIDE_TYPES = {"bfloat16": "float32", "uint8": "int32", "int8": "int32"}
+WIDE_TYPES = {"float16": "float32", "bfloat16": "float32", "uint8": "int32", "int8": "int32"}
 """Type of numbers in memory → in registers."""
-WIDENED = {"bfloat16": "vpmovzxwd", "uint8": "vpmovzxbd", "int8": "vpmovsxbd"}
+WIDENED = {"float16": "vcvtph2ps", "bfloat16": "vpmovzxwd", "uint8": "vpmovzxbd", "int8": "vpmovsxbd"}
 """Type of numbers in memory → how they become 32 bits; those of bfloat16 are moved up then."""
-NARROW = {"bfloat16": ("halves",), "uint8": ("bytes", "saturated"), "int8": ("bytes",)}
-"""Type → values that are stored as such. Their lanes still have 32 bits, but those of bfloat16."""
+SHORT, WHOLE = {"float16": "rounded", "bfloat16": "halves"}, {"rounded": "vcvtph2ps", "halves": "whole"}
+"""Type of 16 bits → numbers rounded to it; those → how they become 32 bits."""
+NARROW = {**{dtype: (name,) for dtype, name in SHORT.items()}, "uint8": ("bytes", "saturated"), "int8": ("bytes",)}
+"""Type → values that are stored as such. Their lanes still have 32 bits, but those of 16 bits."""
 COMMUTATIVE = ("add", "mul", "vpaddd", "vpmulld", "vpandd", "vpord", "vpminud", "vpminsd", "vpmaxsd")
-STORED = ("halves", "bytes", "saturated")
+STORED = (*WHOLE, "bytes", "saturated")
 SHIFTS = {tirx.LShift: "vpslld", tirx.RShift: "vpsrad"}
 BITS = {tirx.BitwiseAnd: "vpandd", tirx.BitwiseOr: "vpord"}
 ROUNDED = {"tirx.floor": 9, "tirx.nearbyint": 8, "prim.ceil": 10, "tirx.trunc": 11}
@@ -97,6 +99,8 @@ ROUNDED = {"tirx.floor": 9, "tirx.nearbyint": 8, "prim.ceil": 10, "tirx.trunc": 
 NEAREST = nearest(tirx.const(0, "float32"))
 """The function that ``vector_math`` makes of a rounding."""
 SPECIAL = {
+    "rounded": ("vcvtps2ph {short}, {source}, 4",),
+    "vcvtph2ps": ("vcvtph2ps v{target}, {half}",),
     "halves": ("vcvtneps2bf16 ymm{target}, {source}",),
     "whole": ("vpmovzxwd v{target}, {half}", "vpslld v{target}, v{target}, 16"),
     "bytes": ("vmovdqu32 v{target}, {source}",),
@@ -203,8 +207,8 @@ class Elements:
         number = self.read(cast.value, axes)
         source_type, wanted = str(cast.value.ty.dtype), str(cast.ty.dtype)
         value = self.values[number]
-        if value.name == "halves" and wanted == "float32":  # what was rounded to them
-            return self.add(Value("whole", (number,)))
+        if value.name in WHOLE and wanted == "float32":  # what was rounded to 16 bits
+            return self.add(Value(WHOLE[value.name], (number,)))
         if value.name in STORED:
             raise OutOfScope(f"{source_type} becomes {wanted}")
         source_type = WIDE_TYPES.get(source_type, source_type)  # in a register
@@ -213,8 +217,8 @@ class Elements:
             if value.name == "vpminud" and limits and wanted == "uint8":
                 return self.add(Value("saturated", (value.of[1 - value.of.index(limits[0])],)))
             return self.add(Value("bytes", (number,)))
-        if source_type == "float32" and wanted == "bfloat16":
-            return self.add(Value("halves", (number,)))
+        if source_type == "float32" and wanted in SHORT:
+            return self.add(Value(SHORT[wanted], (number,)))
         if source_type == wanted or {source_type, wanted} == {"int32", "uint32"}:
             return number
         if {source_type, wanted} == {"int32", "float32"}:
@@ -330,6 +334,7 @@ class Writer:
         held: Mapping[int, int],
     ) -> None:
         self._code, self._values, self._places = code, values, places
+        self._lower_half = code.vectors.lower_half
         self._free, self._total = list(free), total
         self._where = dict(held)
         self._left = [0] * len(values)
@@ -405,10 +410,13 @@ class Writer:
             target = self._take() if ends is None else ends
             if value.name == "halves" and not self._code.vectors.is_evex:
                 raise OutOfScope("numbers are rounded to bfloat16")
+            if value.name == "rounded" and not source.startswith("v"):  # its instruction reads no memory
+                _load(self._code, target, source)
+                source = f"v{target}"
             if value.name in SPECIAL:
-                half = f"ymm{source[1:]}" if source.startswith("v") else source
-                lines = [line.format(target=target, source=source, half=half) for line in SPECIAL[value.name]]
-                self._code.emit(*lines)
+                half = self._lower_half(int(source[1:])) if source.startswith("v") else source
+                names = {"target": target, "source": source, "half": half, "short": self._lower_half(target)}
+                self._code.emit(*(line.format(**names) for line in SPECIAL[value.name]))
                 return target
             if value.name in SHIFTS.values():
                 source = self._moved(source, target)

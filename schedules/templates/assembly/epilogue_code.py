@@ -122,7 +122,8 @@ def write_result(code: AssemblyText, values: Sequence[Value], dtype: str, regist
     if SIZES[dtype] == 1:
         narrowed = "vpmovusdb" if values[-1].name == "saturated" else "vpmovdb"
         code.emit(f"{narrowed} xmm{register}, {own}")
-    code.emit(f"vmovups {memory}, {({1: f'xmm{register}', 2: f'ymm{register}'}).get(SIZES[dtype], own)}")
+    parts = {1: f"xmm{register}", 2: code.vectors.lower_half(register)}
+    code.emit(f"vmovups {memory}, {parts.get(SIZES[dtype], own)}")
 
 
 def _scaled(place: int, size: int) -> int:

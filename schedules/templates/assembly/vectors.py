@@ -43,6 +43,10 @@ class Vectors:
         """Numbers of 4 bytes in a vector."""
         return self.size // 4
 
+    def lower_half(self, register: int) -> str:
+        """The name of the lower half of a register."""
+        return f"{'ymm' if self.is_evex else 'xmm'}{register}"
+
     def spelt(self, text: str) -> str:
         """``text``, as ``AssemblyText`` lays it out, in the instruction set's own names."""
         text = _REGISTER.sub(rf"{self.prefix}\1", text)
@@ -75,6 +79,6 @@ def vectors_of(target: Target) -> Vectors:
     """
     if target.broadcast_operands:  # AMX is AVX-512 with tiles
         return AVX512
-    if target.isa == "avx2" and "fma" in features_of(target):
+    if target.isa == "avx2" and {"fma", "f16c"} <= features_of(target):
         return AVX2
     raise OutOfScope("another instruction set")

@@ -34,6 +34,12 @@ PRODUCTS = ("ConvInteger", "MatMulInteger")
 OFFSET = 128
 """How much more a uint8 is than the int8 that stands for the same number."""
 
+EXACT = 1 << 24
+"""Whole numbers up to this one are floats."""
+
+MOST_PARTS = 8
+"""Parts of a sum of which each is exact in floats. Heuristic, not measured: 2,000 terms of any bytes."""
+
 BIAS = 4
 """Input of a product behind ONNX's own: an int32 constant that is added to the sums."""
 
@@ -68,12 +74,11 @@ def with_biases(model: ModelProto, activations: str) -> ModelProto:
 
 @converts("MatMulInteger")
 def matmul_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Weights of two axes on the right are multiplied as they are stored; other products are of int32."""
+    """Weights of two axes on the right are multiplied as they are stored, other bytes as floats if these are exact."""
     data, right, zero, right_zero, bias = inputs[:5]
     weight = constant_of(right)
     if weight is None or weight.ndim != 2:
-        left = _wide(bb, data, _rows(zero, data))
-        return _plus(bb, relax.op.matmul(left, _wide(bb, right, right_zero), out_dtype="int32"), bias)
+        return _plus(bb, _of_activations(bb, (data, _rows(zero, data)), (right, right_zero)), bias)
     data, zero = _of_type(bb, wanted_type(attrs), data, zero)
     form = ByteWeight.of(weight, constant_of(right_zero), 1)
     product = bb.emit(relax.op.matmul(data, relax.const(form.values), out_dtype="int32"))
@@ -82,6 +87,42 @@ def matmul_integer(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]
         product = _less(bb, product, form.zero, relax.op.sum(relax.op.astype(data, "int32"), [-1], keepdims=True))
         sums = sums - len(weight) * form.zero
     return _centred(bb, product, _rows(zero, data), sums, bias)
+
+
+def _of_activations(
+    bb: relax.BlockBuilder, left: tuple[relax.Expr, relax.Expr | None], right: tuple[relax.Expr, relax.Expr | None]
+) -> relax.Expr:
+    """Sums in int32 of the products of two tensors less their zero points.
+
+    They are summed in floats, in as few parts as make every sum exact: kernels of int32 take six times as long.
+    """
+    terms = sizes_of(left[0])[-1]
+    own = max(1, EXACT // math.prod(_largest(*side) for side in (left, right)))
+    parts, is_matrix = -(-terms // own), len(sizes_of(right[0])) > 1
+    if parts > MOST_PARTS or not terms:
+        return relax.op.matmul(_wide(bb, *left), _wide(bb, *right), out_dtype="int32")
+    x, y = (_wide(bb, *side, "float32") for side in (left, right))
+    sums = None
+    for start in range(0, terms, own):
+        pieces = [x, y]
+        if parts > 1:
+            cut = [start], [min(start + own, terms)]
+            pieces = [
+                bb.emit(relax.op.strided_slice(side, [axis], *cut))
+                for side, axis in ((x, len(sizes_of(x)) - 1), (y, len(sizes_of(y)) - (2 if is_matrix else 1)))
+            ]
+        part = bb.emit(relax.op.astype(bb.emit(relax.op.matmul(*pieces)), "int32"))
+        sums = part if sums is None else bb.emit(relax.op.add(sums, part))
+    return sums
+
+
+def _largest(x: relax.Expr, zero: relax.Expr | None) -> int:
+    """The largest distance of a byte from its zero point."""
+    limits, known = np.iinfo(str(x.ty.dtype)), np.zeros((), np.int64) if zero is None else constant_of(zero)
+    if known is None:
+        return int(limits.max) - int(limits.min)
+    known = known.astype(np.int64)
+    return int(max(limits.max - known.min(initial=0), known.max(initial=0) - limits.min))
 
 
 @converts("ConvInteger")
@@ -232,10 +273,10 @@ def _less(bb: relax.BlockBuilder, product: relax.Expr, zero: Array, sums: relax.
     return bb.emit(relax.op.subtract(product, part))
 
 
-def _wide(bb: relax.BlockBuilder, x: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
-    """``x`` less its zero point, in int32."""
-    wide = relax.op.astype(x, "int32")
-    return bb.emit(wide if zero is None else relax.op.subtract(wide, relax.op.astype(zero, "int32")))
+def _wide(bb: relax.BlockBuilder, x: relax.Expr, zero: relax.Expr | None, dtype: str = "int32") -> relax.Expr:
+    """``x`` less its zero point, in ``dtype``."""
+    wide = relax.op.astype(x, dtype)
+    return bb.emit(wide if zero is None else relax.op.subtract(wide, relax.op.astype(zero, dtype)))
 
 
 def _rows(zero: relax.Expr | None, data: relax.Expr) -> relax.Expr | None:

@@ -120,6 +120,7 @@ EXPRESSIONS: dict[str, Callable[..., tirx.Expr]] = {
     "round": lambda x, y: te.floor(x) + te.ceil(y) * te.trunc(x),
     "root": lambda x, y: te.sqrt(x) + y,
     "halves": lambda x, y: x.astype("bfloat16").astype("float32") * constant(3) + y,
+    "short floats": lambda x, y: x.astype("float16").astype("float32") * constant(3) + y,
     "exp": lambda x, y: te.exp(x) + y,
     "log": lambda x, y: te.log(x) - y,
     "erf": lambda x, y: te.erf(x) * y,
@@ -149,7 +150,7 @@ def test_numbers_of_every_kind_are_as_tvm_has_them(name: str, tmp_path: Path) ->
 
 OUT_OF_SCOPE: dict[str, tuple[Callable[..., tirx.Expr], str]] = {
     "long integers": (lambda x, y: x.astype("int64").astype("float32"), "float32 becomes int64"),
-    "short floats": (lambda x, y: x.astype("float16").astype("float32") + y, "float32 becomes float16"),
+    "long floats": (lambda x, y: x.astype("float64").astype("float32") + y, "float32 becomes float64"),
     "integers that are compared": (
         lambda x, y: tirx.Select(x.astype("int32") > y.astype("int32"), x, y),
         "integers are compared",
@@ -362,7 +363,7 @@ def test_memory_is_read_by_the_instruction_that_needs_it() -> None:
 
 
 @runs_here
-@pytest.mark.parametrize("dtype", ["bfloat16", "uint8", "int8", "int32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "uint8", "int8", "int32"])
 def test_operands_of_short_types_are_widened(dtype: str, tmp_path: Path) -> None:
     tensor, total = te.placeholder((LANES,), dtype, name="x"), te.placeholder((LANES,), name="total")
     out = te.compute((LANES,), lambda i: total[i] * constant(2) - tensor[i].astype("float32"), name="out")

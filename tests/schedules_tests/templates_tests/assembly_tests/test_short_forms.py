@@ -1,4 +1,4 @@
-"""Products of bfloat16 and of bytes in assembly: the compiler's sums, stored in the same types."""
+"""Products of bfloat16 and of bytes in assembly, and of floats that become fp16: the compiler's sums and types."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tvm import te
 
 from schedules.config import Config
 from schedules.lower import assembly, claim
+from schedules.templates.cpu.matmul import matmul
 from schedules.templates.instructions.dots import BF16, U8S8
 from tests.conftest import cpu_features
 from tests.schedules_tests.cases import DOTS
-from tests.schedules_tests.programs import Case, dot_conv_case, dot_matmul_case, dtypes, inputs, run, shapes
+from tests.schedules_tests.programs import Case, dot_conv_case, dot_matmul_case, dtypes, from_te, inputs, run, shapes
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import (
     TARGET,
     covering,
@@ -79,6 +81,29 @@ def test_it_is_right(name: str) -> None:
             assert np.array_equal(result, compiled) or is_near(result, compiled, 2.0**-8), config.to_json()
             again = run_by_tvm(text, arrays, shape, 2, dtype=dtype)
             assert np.array_equal(again.astype(np.float64), result), config.to_json()
+
+
+@runs_here
+@pytest.mark.parametrize("rows", [28, 37])
+def test_results_in_fp16_are_rounded_after_every_step(rows: int) -> None:
+    """As models of fp16 have them, also where no tile divides the rows: with the compiler's bits."""
+    x, weight = te.placeholder((rows, 64), name="x"), te.placeholder((3, 64, 16), name="weight")
+    more = te.placeholder((rows, 48), "float16", name="more")
+    out = matmul(x, weight)
+    short = te.compute(out.shape, lambda *i: out(*i).astype("float16"), name="short")
+    total = te.compute(out.shape, lambda *i: short(*i).astype("float32") + more(*i).astype("float32"), name="total")
+    func = from_te(x, weight, more, te.compute(out.shape, lambda *i: total(*i).astype("float16"), name="result"))
+    arrays = inputs(func)
+    product = arrays[0] @ arrays[1].transpose(1, 0, 2).reshape(64, 48)
+    expected = (product.astype(np.float16).astype(np.float32) + arrays[2].astype(np.float32)).astype(np.float16)
+    tiles = set()
+    for config in covering(func, 2 * CONFIGS, depth=64):
+        text = text_of(func, config)
+        result = run_watched(text, arrays, (rows, 48), 2, np.dtype(np.float16))
+        assert np.array_equal(result, run(func, config, TARGET, arrays)), config.to_json()
+        assert is_near(result.astype(np.float64), expected.astype(np.float64), 2.0**-9)
+        tiles.add(rows % config.integer("tm") == 0)
+    assert tiles == ({True} if rows == 28 else {True, False})
 
 
 def test_without_their_instructions_they_are_left_to_the_compiler() -> None:

@@ -163,6 +163,7 @@ QUANTISED: dict[str, tuple[str, Callable[[tirx.Expr, tirx.Expr], tirx.Expr]]] = 
     "signed": ("int8", lambda x, y: byte(x + y, None, "int8")),
     "integers": ("int8", lambda x, y: (x.astype("int32") - y.astype("int32")).astype("int8")),
     "shifted": ("int32", lambda x, y: (x.astype("int32") << 3) + (y.astype("int32") >> 1)),
+    "short floats": ("float16", lambda x, y: (x + y).astype("float16")),
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.importer.conversion.bounds import bounded
-from autotune.importer.operators.contractions.integer_products import BIAS, with_biases
+from autotune.importer.operators.contractions.integer_products import BIAS, MOST_PARTS, with_biases
 from tests.autotune_tests.importer_tests.built import multiply_bytes_as, run_ours
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -71,6 +71,20 @@ def test_a_product_of_two_activations_and_zero_points_of_rows(tmp_path):
     rows = integers(np.uint8, 3, seed=2)
     model, feed = sums("MatMulInteger", x, w, {"zx": rows}, as_inputs=("w",))
     check(model, feed, (x.astype(int) - rows.astype(int)[:, None]) @ w.astype(int), tmp_path)
+
+
+@pytest.mark.parametrize("terms", [1, 257, 259, 600, 258 * MOST_PARTS + 1])
+@pytest.mark.parametrize("zero", ["none", "constant", "dynamic"])
+def test_products_of_two_activations_are_exact_for_any_number_of_terms(terms, zero, tmp_path):
+    """Of the largest bytes, whose sums are odd numbers above those that floats have."""
+    x, w = integers(np.uint8, 2, 3, terms) // 4 + 192, integers(np.uint8, 2, terms, 4, seed=1) // 4 + 192
+    x[0, 0], w[0, :, 0] = 255, 255
+    zeros = {"zx": np.array(3, np.uint8), "zw": np.array(1, np.uint8)}
+    zeros = {name: number for name, number in zeros.items() if zero != "none"}
+    fed = ("w", "zx", "zw") if zero == "dynamic" else ("w",)
+    model, feed = sums("MatMulInteger", x, w, zeros, as_inputs=fed)
+    wide = [array.astype(np.int64) - int(zeros.get(name, 0)) for array, name in ((x, "zx"), (w, "zw"))]
+    check(model, feed, wide[0] @ wide[1], tmp_path)
 
 
 @pytest.mark.parametrize(("left", "right"), PAIRS)

@@ -21,7 +21,10 @@ from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites
 
 PADS_AS_INPUT, QUANTISES, DISTINGUISHES = 11, 11, 11
-"""Opsets from which ``Pad`` has its pads and its value as inputs, and ``DynamicQuantizeLinear`` and ``Unique`` exist."""
+"""Opsets from which ``Pad`` has its pads and value as inputs, and ``DynamicQuantizeLinear`` and ``Unique`` exist."""
+
+SLICES_BY_INPUTS = 10
+"""Opset from which the bounds of ``Slice`` are inputs."""
 
 SINCE = {"GridSample": 16, "GatherND": 11}
 """Operator that ONNX Runtime had before ONNX → the opset from which ONNX has it."""
@@ -255,6 +258,34 @@ def conv_transpose_with_pads(node: Node, e: Emit) -> list[str] | None:
     pads = {"pads": [int(number) for number in node.constant(2, "pads")]} if node.input(2) else {}
     bias = [node.input(3)] if node.input(3) else []
     return [e.op("ConvTranspose", node.input(0), node.input(1), *bias, **node.attributes, **pads)]
+
+
+@rewrites("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
+def withdrawn(node: Node, e: Emit) -> list[str] | None:
+    """Write α · f(β · x), or a multiple of x and a number, one for each channel of an image, added to it."""
+    x, scale = node.input(0), e.like(node.attr("alpha", node.attr("scale", 1.0)))
+    if node.kind in ("ParametricSoftplus", "ScaledTanh"):
+        inner = e.op("Mul", x, e.like(node.attr("beta", 1.0)))
+        return [e.op("Mul", e.op("Tanh" if node.kind == "ScaledTanh" else "Softplus", inner), scale)]
+    bias = np.array(node.attr("bias", node.attr("beta", 0.0)))
+    bias = bias.reshape(-1, *[1] * (len(node.shape(0)) - 2)) if bias.ndim else bias
+    return [e.op("Add", e.op("Mul", x, scale), e.const(bias.astype(node.dtype(0))))]
+
+
+@rewrites("Crop", "DynamicSlice")
+def cropped(node: Node, e: Emit) -> list[str] | None:
+    """Cut an image (left, top, right, bottom), or as ``Slice`` does since its bounds are inputs."""
+    if node.kind == "Crop":
+        (*_, height, width), (left, top, right, bottom) = node.shape(0), map(int, node.attr("border"))
+        starts, axes = [top, left], [2, 3]
+        size = node.attr("scale") or (height - top - bottom, width - left - right)
+        ends = [start + int(length) for start, length in zip(starts, size, strict=True)]
+    else:
+        starts, ends = node.constant(1, "starts").tolist(), node.constant(2, "ends").tolist()
+        axes = node.constant(3, "axes").tolist() if node.input(3) else list(range(len(starts)))
+    if e.opset < SLICES_BY_INPUTS:
+        return [e.op("Slice", node.input(0), starts=starts, ends=ends, axes=axes)]
+    return [e.op("Slice", node.input(0), e.ints(*starts), e.ints(*ends), e.ints(*axes))]
 
 
 @rewrites("CDist", domain=MICROSOFT)

@@ -43,6 +43,7 @@ CASES = [
     regressor(X, SEVERAL, targets=3, base_values=[0.5, 1.0, -1.0]),
     regressor(X.astype(np.float64)),
     *(regressor(X, aggregate_function=kind) for kind in ("AVERAGE", "MIN", "MAX")),
+    *(regressor(X, targets=targets, post_transform="LOGISTIC") for targets in (1, 2)),
     forest_classifier([3, 5, 9], (0, 1, 2), 1),
     forest_classifier([3, 5, 9], (0, 1, 2), -1, post_transform="SOFTMAX", base_values=[0.5, 0.25, 0.0]),
     forest_classifier([0, 1], (0, 1), 1),

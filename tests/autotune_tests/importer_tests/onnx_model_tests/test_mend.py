@@ -68,8 +68,31 @@ def run(model):
     return session.run(None, {"x": X})[0]
 
 
+def bounds_of_one_element():
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["v", "v"], ["w"])],
+        "body",
+        [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("v", (1, 3))],
+        [value("on", (), TensorProto.BOOL), value("w", (1, 3))],
+    )
+    bounds = {"most": np.array([3]), "yes": np.array([True])}
+    loop = helper.make_node("Loop", ["most", "yes", "x"], ["y"], body=body)
+    model = model_of([loop], [value("x", (1, 3))], ["y"], bounds)
+    model.graph.output[0].CopyFrom(value("y", (1, 3)))
+    return model
+
+
 @pytest.mark.parametrize(
-    "make", [unsorted, untyped_output, nameless_graph, spelt_out_domain, repeated_initialiser, undeclared_domain]
+    "make",
+    [
+        bounds_of_one_element,
+        unsorted,
+        untyped_output,
+        nameless_graph,
+        spelt_out_domain,
+        repeated_initialiser,
+        undeclared_domain,
+    ],
 )
 def test_what_onnx_runtime_runs_loads_and_is_the_same(make, tmp_path):
     model = make()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.autotune_tests.importer_tests.built import imported, run
+from tests.autotune_tests.importer_tests.built import close, imported, run, run_all
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
 RNG = np.random.default_rng(0)
@@ -64,3 +64,12 @@ def test_a_dynamic_scale_comes_from_onnx_own_function(tmp_path):
     ]
     counts = rewritten(model_of(nodes, [value("x", (3, 4))], ["y"]), tmp_path, {"x": array(3, 4)})
     assert "DynamicQuantizeLinear" not in counts
+
+
+def test_the_dynamic_scale_of_zeros_is_one(tmp_path):
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "y", "z"])]
+    model = model_of(nodes, [value("x", (3,))], ["y"])
+    for kind, name in ((TensorProto.UINT8, "q"), (TensorProto.UINT8, "z")):
+        model.graph.output.append(value(name, (3,) if name == "q" else (), kind))
+    feeds = [{"x": np.full(3, number, np.float32)} for number in (0, 2, -2)]
+    assert all(close(*outputs) for outputs in run_all(model, tmp_path, feeds))

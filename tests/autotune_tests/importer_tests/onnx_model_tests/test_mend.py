@@ -85,7 +85,6 @@ def bounds_of_one_element():
 @pytest.mark.parametrize(
     "make",
     [
-        bounds_of_one_element,
         unsorted,
         untyped_output,
         nameless_graph,
@@ -197,3 +196,10 @@ def test_zip_map_is_left_out_with_a_word(tmp_path, caplog):
     assert "output 'chances' is a tensor (rows, classes), not ZipMap's list of dictionaries; its classes are 3, 5" in (
         caplog.text
     )
+
+
+def test_bounds_of_one_element_are_numbers(tmp_path):
+    model = bounds_of_one_element()
+    with pytest.raises(onnx.shape_inference.InferenceError):
+        onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    np.testing.assert_array_equal(run(load_model(written(model, tmp_path))), run(model))

@@ -68,20 +68,6 @@ def run(model):
     return session.run(None, {"x": X})[0]
 
 
-def bound_of_one_element():
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["v", "v"], ["w"])],
-        "body",
-        [value("i", (), TensorProto.INT64), value("go", (), TensorProto.BOOL), value("v", (1, 3))],
-        [value("on", (), TensorProto.BOOL), value("w", (1, 3))],
-    )
-    bounds = {"most": np.array([3]), "yes": np.array(True)}
-    loop = helper.make_node("Loop", ["most", "yes", "x"], ["y"], body=body)
-    model = model_of([loop], [value("x", (1, 3))], ["y"], bounds)
-    model.graph.output[0].CopyFrom(value("y", (1, 3)))
-    return model
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -196,10 +182,3 @@ def test_zip_map_is_left_out_with_a_word(tmp_path, caplog):
     assert "output 'chances' is a tensor (rows, classes), not ZipMap's list of dictionaries; its classes are 3, 5" in (
         caplog.text
     )
-
-
-def test_a_bound_of_one_element_is_a_number(tmp_path):
-    model = bound_of_one_element()
-    with pytest.raises(onnx.shape_inference.InferenceError):
-        onnx.shape_inference.infer_shapes(model, strict_mode=True)
-    np.testing.assert_array_equal(run(load_model(written(model, tmp_path))), run(model))

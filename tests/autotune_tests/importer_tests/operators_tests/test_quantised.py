@@ -45,6 +45,14 @@ def test_halves_are_rounded_to_even_and_what_is_beyond_the_range_is_held_there(t
     assert ours[0].tolist() == [10, 12, 10, 8, 255, 0]
 
 
+def test_by_a_scale_of_zero_every_number_is_beyond_the_range(tmp_path):
+    weights = {"s": np.float32(0), "z": np.uint8(10)}
+    model = model_of([helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])], [value("x", (4,))], [], weights)
+    model.graph.output.append(value("y", (4,), TensorProto.UINT8))
+    ours, theirs = run(model, tmp_path, {"x": np.array([1, -1, 1e-30, -3], np.float32)})
+    assert ours[0].tolist() == theirs[0].tolist() == [255, 0, 255, 0]
+
+
 def test_quantisers_of_other_types_are_rewritten(tmp_path):
     weights = {"s": np.float16(0.1), "z": np.int8(-30)}
     nodes = [

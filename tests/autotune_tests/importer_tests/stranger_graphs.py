@@ -101,11 +101,6 @@ CONTROL = {
         ({}, {}, {}),
         {"wo": (6, 5), "wh": (6, 6), "words": (5, 6)},
     ),
-    "bounds that are vectors of one element": Graph(
-        """(float[2] x) => (float[2] y) <int64[1] n = {3}, bool[1] yes = {1}> {
-        y = Loop<body = b (int64 i, bool c, float[2] v) => (bool c2, float[2] v2) {
-            c2 = Identity(c) k = Cast<to=1>(i) v2 = Add(v, k) }>(n, yes, x) }""",
-    ),
     "bags of embeddings": Graph(
         """(int64[7] ids, int64[3] offsets) => (float[3,4] y)
         <bool yes = {1}, int64[1] ax = {0}, int64 one = {1}> {

@@ -46,6 +46,7 @@ CASES = [
     *(regressor(X, targets=targets, post_transform="LOGISTIC") for targets in (1, 2)),
     forest_classifier([3, 5, 9], (0, 1, 2), 1),
     forest_classifier([3, 5, 9], (0, 1, 2), -1, post_transform="SOFTMAX", base_values=[0.5, 0.25, 0.0]),
+    *(forest_classifier([3, 5, 9], (0, 2), 1, post_transform=kind) for kind in ("SOFTMAX", "SOFTMAX_ZERO")),
     forest_classifier([0, 1], (0, 1), 1),
     forest_classifier([0, 1], (1,), 1),
     forest_classifier([0, 1], (0,), -1, post_transform="LOGISTIC", base_values=[0.3]),

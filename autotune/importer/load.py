@@ -148,13 +148,19 @@ def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[s
             f"{path} is not an ONNX model, or it is damaged or cut short ({size} bytes); copy or export it again"
         ) from error
     # Protobuf parses many files that are not models, the empty file among them.
-    if not model.ir_version or not model.graph.node or not model.graph.output:
+    if not model.ir_version or not model.graph.output or not (model.graph.node or _passes_on(model.graph)):
         raise ModelError(f"{path} holds no ONNX graph ({size} bytes); copy or export it again")
     inside = frozenset((str(path), *place) for place in places)
     if mapped or not inside:
         return model, inside
     _read_inside(model, path, inside)
     return model, frozenset()
+
+
+def _passes_on(graph: onnx.GraphProto) -> bool:
+    """Return whether the outputs of a graph without nodes are inputs and initialisers of it."""
+    known = {value.name for value in (*graph.input, *graph.initializer)}
+    return all(value.name in known for value in graph.output)
 
 
 def _read_inside(model: onnx.ModelProto, path: Path, inside: frozenset[tuple[str, int, int]]) -> None:

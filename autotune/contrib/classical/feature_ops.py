@@ -12,6 +12,9 @@ from autotune.contrib.classical.scores import CLASSICAL
 from autotune.importer.rewriting.emit import FLOAT, INT64, Emit, Node
 from autotune.importer.rewriting.registry import rewrites
 
+FINDS_NAN = 4
+"""Version of the domain from which a LabelEncoder finds the key NaN."""
+
 
 @rewrites("Scaler", domain=CLASSICAL)
 def scaler(node: Node, e: Emit) -> list[str] | None:
@@ -98,7 +101,7 @@ def label_encoder(node: Node, e: Emit) -> list[str] | None:
     kind = helper.np_dtype_to_tensor_dtype(keys.dtype)
     x = e.unsqueeze(e.cast(node.input(0), kind), len(node.shape(0)))
     hit = e.op("Equal", x, e.const(keys))
-    if keys.dtype.kind == "f" and np.isnan(keys).any():
+    if keys.dtype.kind == "f" and np.isnan(keys).any() and node.scope.versions[CLASSICAL] >= FINDS_NAN:
         hit = e.op("Or", hit, e.op("And", e.op("IsNaN", x), e.const(np.isnan(keys))))
     hit = e.cast(hit, TensorProto.INT32)
     looked_up = e.op("Gather", e.const(values), e.op("ArgMax", hit, axis=-1, keepdims=0), axis=0)

@@ -12,12 +12,15 @@ CLASSICAL = "ai.onnx.ml"
 POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """Names in the order in which ``TreeEnsemble`` numbers them."""
 
+ABOUT_ZERO = 1e-7
+"""What ONNX Runtime takes for zero in ``SOFTMAX_ZERO``."""
+
 
 def transformed(node: Node, e: Emit, scores: str) -> str:
     """``scores`` (rows, classes) after the node's ``post_transform``.
 
     Raises:
-        UnsupportedError: for ``SOFTMAX_ZERO`` and ``PROBIT``.
+        UnsupportedError: for ``PROBIT``.
     """
     transform = node.attr("post_transform", "NONE")
     kind = POST_TRANSFORMS[transform] if isinstance(transform, int) else str(transform)
@@ -25,9 +28,22 @@ def transformed(node: Node, e: Emit, scores: str) -> str:
         return scores
     if kind == "SOFTMAX":
         return e.op("Softmax", scores, axis=-1)
+    if kind == "SOFTMAX_ZERO":
+        return _softmax_of_others(e, scores)
     if kind == "LOGISTIC":
         return e.op("Sigmoid", scores)
-    raise node.refused(f"its post_transform {kind!r} is none of NONE, SOFTMAX, LOGISTIC")
+    raise node.refused(f"its post_transform {kind!r} is none of NONE, SOFTMAX, SOFTMAX_ZERO, LOGISTIC")
+
+
+def _softmax_of_others(e: Emit, scores: str) -> str:
+    """Softmax of the scores that are not about zero; one that is stays about zero, and is not in the sum."""
+    scores = e.cast(scores, FLOAT)
+    greatest = e.reduce("ReduceMax", scores, [-1])
+    is_zero = e.op("Less", e.op("Abs", scores), e.const(np.float32(ABOUT_ZERO)))
+    powers = e.op("Exp", e.op("Sub", scores, greatest))
+    total = e.reduce("ReduceSum", e.op("Where", is_zero, e.const(np.float32(0)), powers), [-1])
+    small = e.op("Mul", scores, e.op("Exp", e.op("Neg", greatest)))
+    return e.op("Div", e.op("Where", is_zero, small, powers), total)
 
 
 def class_labels(node: Node, field: str) -> list[int]:

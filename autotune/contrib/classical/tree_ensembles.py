@@ -14,6 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from autotune.contrib.classical.scores import (
     CLASSICAL,
+    POST_TRANSFORMS,
     as_float_rows,
     best_label,
     class_labels,
@@ -200,6 +201,12 @@ def _aggregated(node: Node, e: Emit, leaves: str, trees: int, targets: int, real
     return e.op("Div", total, e.const(np.array(trees, real))) if kind == "AVERAGE" else total
 
 
+def _finished(node: Node, e: Emit, totals: str, forest: Forest) -> str:
+    """``totals`` after the node's ``post_transform``, which ONNX Runtime does not apply to a single target."""
+    is_probit = node.attr("post_transform", "NONE") in ("PROBIT", POST_TRANSFORMS.index("PROBIT"))
+    return totals if forest.sizes()[1] == 1 and not is_probit else transformed(node, e, totals)
+
+
 @rewrites("TreeEnsembleRegressor", domain=CLASSICAL)
 def tree_regressor(node: Node, e: Emit) -> list[str] | None:
     """The sum, average or extreme of the leaves per target, and a base value."""
@@ -207,7 +214,7 @@ def tree_regressor(node: Node, e: Emit) -> list[str] | None:
     forest = _forest(node, "target", int(node.attr("n_targets", 1)), real)
     totals = _aggregated(node, e, forest.leaves(node, e, x, rows), *forest.sizes())
     base = _numbers(node, "base_values", np.float32)
-    return [transformed(node, e, e.op("Add", totals, e.const(base)) if base.size else totals)]
+    return [_finished(node, e, e.op("Add", totals, e.const(base)) if base.size else totals, forest)]
 
 
 @rewrites("TreeEnsembleClassifier", domain=CLASSICAL)
@@ -275,7 +282,7 @@ def tree_ensemble(node: Node, e: Emit) -> list[str] | None:
         _members(node, modes, size, real) if (modes == MEMBER).any() else None,
     )
     leaves = forest.leaves(node, e, node.input(0), node.shape(0)[0])
-    return [transformed(node, e, _aggregated(node, e, leaves, *forest.sizes(), real))]
+    return [_finished(node, e, _aggregated(node, e, leaves, *forest.sizes(), real), forest)]
 
 
 def _members(node: Node, modes: Array, size: int, real: Any) -> Array:

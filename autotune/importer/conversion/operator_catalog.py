@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+import numpy as np
 import onnx
 import onnx.inliner
 from onnx import helper
@@ -57,7 +58,6 @@ EXPANDED = frozenset(
         "BlackmanWindow",
         "CausalConvWithState",
         "CenterCropPad",
-        "DynamicQuantizeLinear",
         "HammingWindow",
         "HannWindow",
         "LinearAttention",
@@ -93,3 +93,14 @@ def by_definition(node: Node, e: Emit) -> list[str] | None:
         raise node.refused(f"the function that defines it cannot be expanded: {first_line(error)}") from error
     is_same = [inner.op_type for inner in written.node] == [node.kind]
     return None if is_same else inlined(e, written, [], "defined")
+
+
+@rewrites("DynamicQuantizeLinear")
+def dynamically_quantised(node: Node, e: Emit) -> list[str] | None:
+    """ONNX's function; the scale of a tensor of zeros is 1, as in ONNX Runtime."""
+    results = by_definition(node, e)
+    if results is None:
+        return None
+    levels, scale, zero = results
+    scale = e.op("Where", e.op("Equal", scale, e.const(np.float32(0))), e.const(np.float32(1)), scale)
+    return [levels, scale, zero]

@@ -131,8 +131,9 @@ def _form_of(expr: relax.Expr) -> Polyphase | None:
     if array.dtype != np.float32 or array.shape[0] > SUMS // 2:
         return None
     strides, pads, shape = (tuple(int(n) for n in sizes) for sizes in (attrs.strides, attrs.padding, expr.ty.shape))
-    filters, channels, *size = array.shape
-    if is_worth_it(filters, channels, Window((size[0], size[1]), strides, pads, (1, 1)), shape[3], SUMS):
+    filters, channels, high, wide = array.shape
+    window = Window((high, wide), strides, pads, (1, 1))  # type: ignore[arg-type]  # a pair, and two pairs
+    if is_worth_it(filters, channels, window, shape[3], SUMS):
         return None  # vectors along the channels need no copies
     form = Polyphase(array, strides, pads, shape[2:])
     return form if form.is_worth_it else None

@@ -36,6 +36,9 @@ from autotune.importer.rewriting.registry import rewrite, split_to_slices
 SPELLED = ("QLinearConv", "QLinearMatMul")
 """Quantised operators whose rewrites make integer products of them at once."""
 
+DEEPEST = 16
+"""Operators between two quantisers that are looked through: a bound of the search."""
+
 
 def make_integer(
     model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto], activations: str
@@ -215,6 +218,8 @@ class _Divided(LevelsStep):
     """Operators f of one tensor with f(x / s) = f(x) / s for s > 0."""
     TOGETHER = frozenset({"Add", "Sub", "Max", "Min", "Concat", "Sum"})
     """The same of several tensors."""
+    PICKS = MOVES | {"Relu", "Clip", "Concat", "MaxPool", "GlobalMaxPool", "Max", "Min", "Resize", "Upsample"}
+    """Operators whose results are numbers that they read."""
 
     def replaced(self, node: NodeProto) -> bool:
         """See the module's docstring."""
@@ -224,7 +229,7 @@ class _Divided(LevelsStep):
         x = self._unclipped(str(node.input[0]), levels)
         if (known := self.array(levels.scale)) is None or float(known.reshape(())) != 1.0:
             scale = self.reshape(levels.scale)
-            ratio = self._ratio(x, scale, 0)
+            ratio = "" if self._is_picked(x, 0) else self._ratio(x, scale, 0)
             if ratio:
                 x, levels = ratio, replace(levels, scale=self.const(np.float32(1)))
         inputs = [x, levels.scale, *([levels.zero] if levels.zero else [])]
@@ -240,12 +245,28 @@ class _Divided(LevelsStep):
         least = 0 if levels.kind == TensorProto.UINT8 else -128
         return str(maker.input[0]) if zero is not None and zero.size == 1 and int(zero.reshape(())) == least else x
 
+    def _is_picked(self, x: str, depth: int) -> bool:
+        """Return whether ``x`` has numbers that bytes stand for.
+
+        They are multiples of a scale, so many lie halfway between two levels of the other: 3 · 0.05 is 2.5 · 0.06.
+        Such are rounded as in ONNX Runtime only if they are multiplied and divided as there.
+        """
+        maker = self.makers.get(x)
+        if maker is None or depth > DEEPEST:
+            return self.is_constant(x)
+        if maker.op_type == "DequantizeLinear":
+            return True
+        if maker.op_type not in self.PICKS or (maker.op_type in ("Resize", "Upsample") and not _is_move(maker)):
+            return False
+        several = maker.op_type in ("Concat", "Max", "Min")
+        return all(self._is_picked(str(name), depth + 1) for name in maker.input[: None if several else 1])
+
     def _ratio(self, x: str, scale: str, depth: int) -> str:
         """``x`` / ``scale``, divided where constants are; "" if that is nowhere."""
         if self.is_constant(x):
             return self.op("Div", x, scale) if self.scope.types.get(x) == FLOAT else ""
         maker = self.makers.get(x)
-        if maker is None or depth > 16:
+        if maker is None or depth > DEEPEST:
             return ""
         inputs, attributes = [str(name) for name in maker.input], attributes_of(maker)
         if maker.op_type == "DequantizeLinear":

@@ -145,21 +145,30 @@ def _rebuilt(module: IRModule, moved: dict[relax.Var, int], kernels: dict[relax.
 def _function(
     params: list[relax.Var], tails: dict[relax.Var, list[relax.VarBinding]], kept: list[relax.VarBinding]
 ) -> relax.Function:
-    """A fused function that first computes what some of its parameters were, by calls of other kernels' ends."""
+    """A fused function that first computes what some of its parameters were, by calls of other kernels' ends.
+
+    A kernel may read what it made itself in an earlier call: then ``kept`` and ``tails`` have the same variables.
+    """
     values: dict[relax.Var, relax.Expr] = {}
     bindings: list[relax.VarBinding] = []
     own: list[relax.Var] = []
+
+    def append(binding: relax.VarBinding, known: dict[relax.Var, relax.Expr]) -> relax.Var:
+        known[binding.var] = relax.DataflowVar(binding.var.name, binding.var.ty)
+        bindings.append(relax.VarBinding(known[binding.var], substituted(binding.value, known)))
+        return known[binding.var]
+
     for param in params:
         own.append(param)
         if param not in tails:
             continue
         (source,) = variables_read(tails[param][0].value)
-        own[-1] = values[source] = relax.Var(param.name, source.ty)
+        own[-1] = relax.Var(param.name, source.ty)
+        inner: dict[relax.Var, relax.Expr] = {source: own[-1]}
         for binding in tails[param]:
-            values[binding.var] = relax.DataflowVar(binding.var.name, binding.var.ty)
-            bindings.append(relax.VarBinding(values[binding.var], substituted(binding.value, values)))
-        values[param] = values[tails[param][-1].var]
-    bindings += [relax.VarBinding(binding.var, substituted(binding.value, values)) for binding in kept]
+            values[param] = append(binding, inner)
+    for binding in kept:
+        append(binding, values)
     out = relax.Var("gv", bindings[-1].var.ty)
     bindings[-1] = relax.VarBinding(out, bindings[-1].value)
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], out)

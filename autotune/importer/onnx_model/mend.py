@@ -8,7 +8,7 @@ from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.importer.onnx_model.graph_edits import keep_only
 from autotune.importer.onnx_model.graph_walk import Names, all_nodes, outer_reads, subgraphs, walk_graphs, walk_nodes
@@ -34,7 +34,7 @@ def mend(model: ModelProto, name: str) -> None:
     - Of several initialisers with one name the last stays, as in ONNX Runtime; one without a name is dropped.
     - A model of no standard operators says by which version its functions and what replaces its nodes are read.
     - A model with ONNX Runtime's own operators says so, which ONNX Runtime does not need.
-    - The axes of an ``Unsqueeze`` are a vector, where they are one number.
+    - The axes of an ``Unsqueeze`` are a vector, where they are one number, and the bounds of a ``Loop`` the reverse.
     - ``ZipMap``, which puts a dictionary around every row, is left out: its output is the tensor of the rows.
 
     Args:
@@ -50,7 +50,7 @@ def mend(model: ModelProto, name: str) -> None:
     for node in all_nodes(model):
         if node.domain and node.domain in STANDARD_DOMAINS:
             node.domain = ""
-    _make_axes_vectors(model)
+    _mend_ranks(model)
     if any(node.domain == MICROSOFT for node in walk_nodes(model.graph.node)):
         name_own_domain(model)
     if all(opset.domain not in STANDARD_DOMAINS for opset in model.opset_import):
@@ -76,8 +76,8 @@ def name_own_domain(holder: ModelProto | FunctionProto) -> None:
         holder.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
 
-def _make_axes_vectors(model: ModelProto) -> None:
-    """Give every ``Unsqueeze`` whose axes are a constant of no dimension a vector of its own."""
+def _mend_ranks(model: ModelProto) -> None:
+    """Give every ``Unsqueeze`` whose axes are a constant of no dimension a vector, and ``Loop`` bounds of none."""
     graphs = list(walk_graphs(model))
     lists = [*(graph.node for graph in graphs), *(function.node for function in model.functions)]
     tensors = {tensor.name: tensor for graph in graphs for tensor in graph.initializer}
@@ -87,6 +87,9 @@ def _make_axes_vectors(model: ModelProto) -> None:
                 tensors[constant.output[0]] = attribute.t
             elif attribute.name == "value_int":
                 tensors[constant.output[0]] = helper.make_tensor("", TensorProto.INT64, [], [attribute.i])
+    vectors = {name for name, tensor in tensors.items() if list(tensor.dims) == [1]}
+    for graph in graphs:
+        vectors |= {value.name for value in (*graph.input, *graph.value_info) if _is_vector_of_one(value)}
     names = Names(model.graph)
     for nodes in lists:
         for index in reversed(range(len(nodes))):
@@ -97,6 +100,16 @@ def _make_axes_vectors(model: ModelProto) -> None:
                 vector.dims.append(1)
                 node.input[1] = names.new(f"{node.input[1]}/vector")
                 nodes.insert(index, helper.make_node("Constant", [], [node.input[1]], value=vector))
+            for place in (0, 1) if node.op_type == "Loop" else ():
+                if node.input[place] in vectors:
+                    bound, node.input[place] = node.input[place], names.new(f"{node.input[place]}/scalar")
+                    nodes.insert(index, helper.make_node("Squeeze", [bound], [node.input[place]]))
+                    node = nodes[index + 1]
+
+
+def _is_vector_of_one(value: ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    return tensor.HasField("shape") and [dim.dim_value for dim in tensor.shape.dim] == [1]
 
 
 def _leave_out(node: NodeProto, graph: GraphProto, name: str) -> None:

@@ -52,14 +52,17 @@ def _causal(node: Node, e: Emit, length: int, total: int) -> str:
 
 
 def _padding(node: Node, e: Emit, index: int, length: int, total: int) -> str:
-    """The mask of input ``index``: lengths, lengths and first positions, or a flag for every key or score."""
+    """The mask of input ``index``: lengths, lengths and first positions, or a flag for every key or score.
+
+    Lengths may be followed by where the sequences begin, one behind the other, which a CPU has no use for.
+    """
     shape, batch = node.shape(index), node.shape(0)[0]
     mask = e.cast(node.input(index), INT32) if node.type(index) != INT32 else node.input(index)
-    if shape in ((batch,), (2 * batch,)):
+    if shape in ((batch,), (2 * batch,), (3 * batch + 2,)):
         positions = e.const(np.arange(total, dtype=np.int32).reshape(1, 1, 1, total))
         ends = e.reshape(e.slice(mask, 0, 0, batch), batch, 1, 1, 1)
         used = e.op("Less", positions, ends)
-        if shape[0] > batch:
+        if shape[0] == 2 * batch:
             starts = e.reshape(e.slice(mask, 0, batch, 2 * batch), batch, 1, 1, 1)
             used = e.op("And", used, e.op("Less", e.op("Sub", starts, e.const(np.int32(1))), positions))
     elif shape in ((batch, total), (1, total)):
@@ -337,8 +340,12 @@ def _grouped(node: Node, e: Emit, qkv: tuple[str, str, str], before: str, counts
     if softcap:
         scores = e.op("Mul", e.op("Tanh", e.op("Div", scores, e.like(softcap))), e.like(softcap))
     at = e.reshape(e.op("Add", before, e.const(np.arange(length, dtype=np.int32)[None])), -1, 1, length, 1)
-    offsets = e.op("Sub", e.const(np.arange(extent, dtype=np.int32).reshape(1, 1, 1, extent)), at)
+    positions = e.const(np.arange(extent, dtype=np.int32).reshape(1, 1, 1, extent))
+    offsets = e.op("Sub", positions, at)
     seen = e.op("Less", offsets, e.const(np.int32(1)))
+    if batch > 1 and length > 1:  # behind the end of a shorter prompt
+        lasts = e.reshape(node.input(5), batch, 1, 1, 1)
+        seen = e.op("And", seen, e.op("Less", e.op("Sub", positions, lasts), e.const(np.int32(1))))
     window = int(node.attr("local_window_size", -1))
     if window > 0:
         seen = e.op("And", seen, e.op("Less", e.const(np.int32(-window)), offsets))

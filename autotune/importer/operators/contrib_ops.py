@@ -21,16 +21,16 @@ from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites
 
 PADS_AS_INPUT, QUANTISES, DISTINGUISHES = 11, 11, 11
-"""Opsets from which ``Pad`` has its pads and its value as inputs, ``DynamicQuantizeLinear`` exists, and ``Unique``."""
+"""Opsets from which ``Pad`` has its pads and value as inputs, and ``DynamicQuantizeLinear`` and ``Unique`` exist."""
+
+SLICES_BY_INPUTS = 10
+"""Opset from which the bounds of ``Slice`` are inputs."""
 
 SINCE = {"GridSample": 16, "GatherND": 11}
 """Operator that ONNX Runtime had before ONNX → the opset from which ONNX has it."""
 
 SCALES = (8, 9, 10, 11)
 """Inputs of DynamicQuantizeLSTM: scales and zero points of W, and of R."""
-
-EMBEDDING_SCALES, EMBEDDING_ZEROS = 6, 11
-"""How far behind a table of QEmbedLayerNormalization its scale and its zero point are."""
 
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Clip": ("min", "max"),
@@ -110,33 +110,19 @@ def skip_layer_norm(node: Node, e: Emit) -> list[str] | None:
     return [y, "", "", total]
 
 
-@rewrites("EmbedLayerNormalization", "QEmbedLayerNormalization", domain=MICROSOFT)
+@rewrites("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_norm(node: Node, e: Emit) -> list[str] | None:
-    """Normalised sum of word, position and segment embeddings (batch, length, hidden), lengths by the mask, the sum.
-
-    The quantised form has tables, scale and bias of 8 bits, with a scale and a zero point each. It counts positions.
-    """
-    is_quantised = node.kind.startswith("Q")
-
-    def numbers(index: int, rows: str = "") -> str:
-        """The input ``index``, or some of its ``rows``, as numbers."""
-        name = rows or node.input(index)
-        if not (is_quantised and name):
-            return name
-        places = (index + EMBEDDING_SCALES, index + EMBEDDING_ZEROS)
-        return e.op("DequantizeLinear", name, *(e.reshape(node.input(place)) for place in places))
-
+    """Normalised sum of word, position and segment embeddings (batch, length, hidden), lengths by the mask, the sum."""
     batch, length = node.shape(0)
-    total = numbers(2, e.op("Gather", node.input(2), node.input(0), axis=0))
-    if node.input(8) and not is_quantised:
+    total = e.op("Gather", node.input(2), node.input(0), axis=0)
+    if node.input(8):
         positions = e.op("Gather", node.input(3), node.input(8), axis=0)
     else:
-        positions = numbers(3, e.slice(node.input(3), 0, 0, length))
+        positions = e.slice(node.input(3), 0, 0, length)
     total = e.op("Add", total, positions)
     if node.input(1):
-        total = e.op("Add", total, numbers(4, e.op("Gather", node.input(4), node.input(1), axis=0)))
-    kind = FLOAT if is_quantised else node.type(2)
-    y = _layer_norm(e, kind, total, numbers(5), numbers(6), float(node.attr("epsilon", 1e-12)))
+        total = e.op("Add", total, e.op("Gather", node.input(4), node.input(1), axis=0))
+    y = _layer_norm(e, node.type(2), total, node.input(5), node.input(6), float(node.attr("epsilon", 1e-12)))
     lengths = e.const(np.zeros(batch, np.int32))
     if node.input(7):
         used = e.cast(e.op("Equal", node.input(7), e.const(np.int32(1))), TensorProto.INT32)
@@ -272,6 +258,34 @@ def conv_transpose_with_pads(node: Node, e: Emit) -> list[str] | None:
     pads = {"pads": [int(number) for number in node.constant(2, "pads")]} if node.input(2) else {}
     bias = [node.input(3)] if node.input(3) else []
     return [e.op("ConvTranspose", node.input(0), node.input(1), *bias, **node.attributes, **pads)]
+
+
+@rewrites("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh")
+def withdrawn(node: Node, e: Emit) -> list[str] | None:
+    """Write α · f(β · x), or a multiple of x and a number, one for each channel of an image, added to it."""
+    x, scale = node.input(0), e.like(node.attr("alpha", node.attr("scale", 1.0)))
+    if node.kind in ("ParametricSoftplus", "ScaledTanh"):
+        inner = e.op("Mul", x, e.like(node.attr("beta", 1.0)))
+        return [e.op("Mul", e.op("Tanh" if node.kind == "ScaledTanh" else "Softplus", inner), scale)]
+    bias = np.array(node.attr("bias", node.attr("beta", 0.0)))
+    bias = bias.reshape(-1, *[1] * (len(node.shape(0)) - 2)) if bias.ndim else bias
+    return [e.op("Add", e.op("Mul", x, scale), e.const(bias.astype(node.dtype(0))))]
+
+
+@rewrites("Crop", "DynamicSlice")
+def cropped(node: Node, e: Emit) -> list[str] | None:
+    """Cut an image (left, top, right, bottom), or as ``Slice`` does since its bounds are inputs."""
+    if node.kind == "Crop":
+        (*_, height, width), (left, top, right, bottom) = node.shape(0), map(int, node.attr("border"))
+        starts, axes = [top, left], [2, 3]
+        size = node.attr("scale") or (height - top - bottom, width - left - right)
+        ends = [start + int(length) for start, length in zip(starts, size, strict=True)]
+    else:
+        starts, ends = node.constant(1, "starts").tolist(), node.constant(2, "ends").tolist()
+        axes = node.constant(3, "axes").tolist() if node.input(3) else list(range(len(starts)))
+    if e.opset < SLICES_BY_INPUTS:
+        return [e.op("Slice", node.input(0), starts=starts, ends=ends, axes=axes)]
+    return [e.op("Slice", node.input(0), e.ints(*starts), e.ints(*ends), e.ints(*axes))]
 
 
 @rewrites("CDist", domain=MICROSOFT)

@@ -34,9 +34,22 @@ def sum_of_tensors(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("Celu")
 def celu(node: Node, e: Emit) -> list[str] | None:
-    """α · Elu(x ÷ α). ONNX's own definition makes an axis of a single number."""
-    alpha = e.like(node.attr("alpha", 1.0))
-    return [e.op("Mul", e.op("Elu", e.op("Div", node.input(0), alpha)), alpha)]
+    """X above 0, else α · Elu(x ÷ α), where the division cannot overflow to infinity and be taken for x.
+
+    ONNX's own definition makes an axis of a single number.
+    """
+    x, alpha = node.input(0), e.like(node.attr("alpha", 1.0))
+    below = e.op("Mul", e.op("Elu", e.op("Div", x, alpha)), alpha)
+    return [e.op("Where", e.op("Greater", x, e.like(0)), x, below)]
+
+
+@rewrites("PRelu")
+def prelu_of_integers(node: Node, e: Emit) -> list[str] | None:
+    """Below 0 the product with the slope; Relax's importer takes floating point numbers only."""
+    if node.dtype(0).kind not in "iu":
+        return None
+    x = node.input(0)
+    return [e.op("Where", e.op("Less", x, e.like(0)), e.op("Mul", x, node.input(1)), x)]
 
 
 @rewrites("Not")

@@ -62,9 +62,15 @@ def _over_one_axis(node: Node, e: Emit, shape: tuple[int, ...], first: int) -> l
 
 @rewrites("MeanVarianceNormalization")
 def mean_variance_norm(node: Node, e: Emit) -> list[str] | None:
-    """(x − mean) ÷ (√variance + 1e-9), which ONNX's own definition loses digits of: it subtracts squares."""
-    axes = [int(axis) % len(node.shape(0)) for axis in node.attr("axes", (0, 2, 3))]
+    """(x − mean) ÷ (√variance + 1e-9), which ONNX's own definition loses digits of: it subtracts squares.
+
+    Up to opset 8 it has other attributes, which only ONNX Runtime reads.
+    """
+    usual = (0, 1, 2, 3) if node.attr("across_channels", 0) else (0, 2, 3)
+    axes = [int(axis) % len(node.shape(0)) for axis in node.attr("axes", usual)]
     centred = e.op("Sub", node.input(0), e.reduce("ReduceMean", node.input(0), axes))
+    if not node.attr("normalize_variance", 1):
+        return [centred]
     deviation = e.op("Sqrt", e.reduce("ReduceMean", e.op("Mul", centred, centred), axes))
     return [e.op("Div", centred, e.op("Add", deviation, e.like(1e-9)))]
 

@@ -129,7 +129,10 @@ def quantized(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     data, scale, zero = inputs[:3]
     kind = int(attrs.get("output_dtype", 0)) or TensorProto.UINT8
     dtype = helper.tensor_dtype_to_np_dtype(kind).name if zero is None else str(zero.ty.dtype)
-    levels = data if _is_all(scale, 1) else bb.emit(relax.op.divide(data, _along(bb, scale, data, attrs)))
+    if _is_all(scale, 0):  # TVM refuses to divide by zero; every float times infinity is the same
+        levels = bb.emit(relax.op.multiply(data, relax.const(np.float32(np.inf))))
+    else:
+        levels = data if _is_all(scale, 1) else bb.emit(relax.op.divide(data, _along(bb, scale, data, attrs)))
     levels = bb.emit(relax.op.round(levels))
     if not _is_all(zero, 0):
         levels = bb.emit(relax.op.add(levels, _along(bb, zero, data, attrs)))

@@ -34,9 +34,15 @@ OPAQUE_PATTERN = 8
 BY_HAND = "by hand"
 """Key in a converter's attributes (``tvm_custom``) that says whether the target has kernels scheduled by hand."""
 
-STRAYS = frozenset({"GroupNormalization", "LayerNormalization", "SimplifiedLayerNormalization"})
-"""Operators in ONNX's domain that ONNX's checker refuses: those that ONNX Runtime writes there itself, and opset 18's
-``GroupNormalization``, which ONNX withdrew and ONNX Runtime runs."""
+STRAYS = frozenset(
+    {
+        *("GroupNormalization", "LayerNormalization", "SimplifiedLayerNormalization"),
+        *("Affine", "Crop", "DynamicSlice", "ImageScaler", "MeanVarianceNormalization", "ParametricSoftplus"),
+        *("Scale", "ScaledTanh", "ThresholdedRelu"),
+    }
+)
+"""Operators in ONNX's domain that ONNX's checker refuses: those that ONNX Runtime writes there itself, opset 18's
+``GroupNormalization``, and experiments before opset 9 or 10. ONNX withdrew these, and ONNX Runtime runs them."""
 
 
 class Role(Enum):

@@ -101,6 +101,13 @@ CONTROL = {
         ({}, {}, {}),
         {"wo": (6, 5), "wh": (6, 6), "words": (5, 6)},
     ),
+    "a condition that turns in every iteration": Graph(
+        """(float[3] x, bool p) => (float[3] y, bool q) <int64 n = {3}, bool yes = {1}> {
+        y, q = Loop<body = b (int64 i, bool c, float[3] v, bool s) => (bool c2, float[3] v2, bool s2) {
+            c2 = Identity(c) s2 = Not(s) a = Mul(v, v) v2 = Where(s, a, v) }>(n, yes, x, p) }""",
+        BOTH,
+    ),
+    "nothing but an input": Graph("(float[2,3] x) => (float[2,3] x) { }"),
     "bags of embeddings": Graph(
         """(int64[7] ids, int64[3] offsets) => (float[3,4] y)
         <bool yes = {1}, int64[1] ax = {0}, int64 one = {1}> {

@@ -32,8 +32,15 @@ class Term:
 
 @rewrites("Gemm")
 def product_alone(node: Node, e: Emit) -> list[str] | None:
-    """Return the product without a third operand whose factor is zero: that is never read, whatever it holds."""
-    if not node.input(2) or node.attr("beta", 1.0) != 0:
+    """Return the product without a third operand whose factor is zero: that is never read, whatever it holds.
+
+    A product whose factor is zero is computed: it is NaN where it is infinite.
+    """
+    bias = bool(node.input(2)) and node.attr("beta", 1.0) != 0
+    if node.attr("alpha", 1.0) == 0:
+        product = e.op("Mul", e.op("Gemm", *map(node.input, (0, 1)), **node.given("transA", "transB")), e.like(0))
+        return [e.op("Add", product, e.op("Mul", node.input(2), e.like(node.attr("beta", 1.0)))) if bias else product]
+    if bias or not node.input(2):
         return None
     return [e.op("Gemm", node.input(0), node.input(1), **node.given("alpha", "transA", "transB"))]
 

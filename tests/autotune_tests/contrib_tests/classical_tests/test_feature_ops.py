@@ -36,6 +36,16 @@ CASES = [
         values_tensor=tensor([1.5, 2.5], np.float32),
         default_tensor=tensor([-2.0], np.float32),
     ),
+    *(
+        classical(
+            *("LabelEncoder", HOLES[:1]),
+            version=version,
+            keys_floats=[np.nan, 0.5],
+            values_floats=[1.5, 2.5],
+            default_float=-2.0,
+        )
+        for version in (2, 4)
+    ),
 ]
 
 

@@ -219,6 +219,27 @@ def test_parts_of_other_scales_are_joined_as_bytes(tmp_path):
     assert counts == {"DequantizeLinear": 1, "QuantizeLinear": 1, "Concat": 1}
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        [],
+        [("Relu", {})],
+        [("DepthToSpace", {"blocksize": 2}), ("Transpose", {"perm": [0, 3, 2, 1]})],
+        [("MaxPool", {"kernel_shape": [3, 3]}), ("Relu", {})],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("before", "behind"), [(0.05, 0.06), (0.04, 0.1), (0.3, 0.07)])
+def test_levels_halfway_between_two_others_go_where_onnx_runtime_puts_them(between, before, behind, tmp_path):
+    nodes = [node("DequantizeLinear", "x s z", "v0")]
+    for place, (kind, attributes) in enumerate(between):
+        nodes.append(node(kind, f"v{place}", f"v{place + 1}", **attributes))
+    nodes.append(node("QuantizeLinear", f"v{len(between)} t z", "y"))
+    scales = {"s": np.float32(before), "t": np.float32(behind), "z": np.uint8(120)}
+    model = graph(nodes, [value("x", (1, 4, 8, 8), U8)], {"y": U8}, **scales)
+    check(model, tmp_path, {"x": np.arange(256).astype(np.uint8).reshape(1, 4, 8, 8)})
+
+
 def test_int8_at_the_ends_stays_int8(tmp_path):
     """A model's own inputs and outputs keep their type; a tensor in between is shifted."""
     nodes = [

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import pytest
 
 from autotune.importer.load import load_model
 from tests.autotune_tests.importer_tests.built import imported, run_ours
@@ -102,3 +103,19 @@ def test_a_gate_is_a_kernel_of_its_own_that_reads_bytes(tmp_path):
     expected = reference_session(onnx.load(path)).run(None, feed)[0]
     error = run_ours(model, tmp_path, feed)[0] - expected
     assert np.sqrt(np.mean(error**2)) < 0.02 * np.sqrt(np.mean(expected**2))
+
+
+@pytest.mark.parametrize("times", [2, 3, 4])
+@pytest.mark.parametrize("shape", ["", "[3]"])
+def test_a_kernel_may_read_what_it_made_itself(times, shape, tmp_path):
+    """A condition is negated again and again, and what it was in between chooses as well."""
+    steps = " ".join(
+        f"c{k + 1} = Not(c{k}) s{k} = Mul(v{k}, v{k}) v{k + 1} = Where(c{k + 1}, s{k}, v{k})" for k in range(times)
+    )
+    text = f"(float[3] v0, bool{shape} c0) => (float[3] v{times}, bool{shape} c{times}) {{ {steps} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> choices {text}')
+    for condition in (np.array([True, False, True]), np.array([False, False, True])):
+        feed = {"v0": np.array([1, 2, 3], np.float32), "c0": condition if shape else np.array(condition[0])}
+        expected = reference_session(model).run(None, feed)
+        for mine, other in zip(run_ours(model, tmp_path, feed), expected, strict=True):
+            np.testing.assert_array_equal(mine, other)

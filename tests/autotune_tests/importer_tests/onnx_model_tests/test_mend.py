@@ -5,6 +5,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.graph_walk import name_nodes
@@ -69,7 +70,15 @@ def run(model):
 
 
 @pytest.mark.parametrize(
-    "make", [unsorted, untyped_output, nameless_graph, spelt_out_domain, repeated_initialiser, undeclared_domain]
+    "make",
+    [
+        unsorted,
+        untyped_output,
+        nameless_graph,
+        spelt_out_domain,
+        repeated_initialiser,
+        undeclared_domain,
+    ],
 )
 def test_what_onnx_runtime_runs_loads_and_is_the_same(make, tmp_path):
     model = make()
@@ -174,3 +183,13 @@ def test_zip_map_is_left_out_with_a_word(tmp_path, caplog):
     assert "output 'chances' is a tensor (rows, classes), not ZipMap's list of dictionaries; its classes are 3, 5" in (
         caplog.text
     )
+
+
+def test_bounds_of_a_loop_may_be_vectors_of_one_element(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,3] x) => (float[1,3] y)
+        <int64[1] n = {3}, bool[1] yes = {1}> {
+        y = Loop<body = b (int64 i, bool c, float[1,3] v) => (bool c2, float[1,3] w) {
+            c2 = Identity(c) k = Cast<to=1>(i) w = Add(v, k) }>(n, yes, x) }"""
+    model = onnx.parser.parse_model(text)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": X})
+    np.testing.assert_array_equal(run(load_model(written(model, tmp_path))), expected)

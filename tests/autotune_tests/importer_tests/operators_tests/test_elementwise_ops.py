@@ -74,6 +74,23 @@ def test_booleans_that_are_read_go_with_booleans_that_are_compared(tmp_path, kin
     assert close(*run(model, tmp_path, {"x": array(4, 16), "given": array(4, 16) > 0}))
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])
+def test_slopes_of_whole_numbers(dtype, tmp_path):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    x = np.array([[-3, 0, 7], [2, -1, -5]]).astype(dtype)
+    nodes = [helper.make_node("PRelu", ["x", "s"], ["y"])]
+    model = model_of(nodes, [value("x", (2, 3), kind)], [], {"s": np.array([2, 3, 0], dtype)})
+    model.graph.output.append(value("y", (2, 3), kind))
+    assert close(*run(model, tmp_path, {"x": x}))
+
+
+def test_celu_of_the_largest_numbers(tmp_path):
+    model = model_of([helper.make_node("Celu", ["x"], ["y"], alpha=0.5)], [value("x", (5,))], ["y"])
+    x = np.array([3.4e38, -3.4e38, np.inf, -np.inf, np.nan], np.float32)
+    (output,), (expected,) = run(model, tmp_path, {"x": x})
+    np.testing.assert_array_equal(output, expected)
+
+
 @pytest.mark.parametrize("shape", [(), (2, 3)])
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 def test_celu_of_any_shape(shape, alpha, tmp_path):

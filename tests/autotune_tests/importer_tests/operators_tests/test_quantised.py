@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.autotune_tests.importer_tests.built import imported, run
+from tests.autotune_tests.importer_tests.built import close, imported, run, run_all
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, rewritten, value
 
 RNG = np.random.default_rng(0)
@@ -45,6 +45,14 @@ def test_halves_are_rounded_to_even_and_what_is_beyond_the_range_is_held_there(t
     assert ours[0].tolist() == [10, 12, 10, 8, 255, 0]
 
 
+def test_by_a_scale_of_zero_every_number_is_beyond_the_range(tmp_path):
+    weights = {"s": np.float32(0), "z": np.uint8(10)}
+    model = model_of([helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])], [value("x", (4,))], [], weights)
+    model.graph.output.append(value("y", (4,), TensorProto.UINT8))
+    ours, theirs = run(model, tmp_path, {"x": np.array([1, -1, 1e-30, -3], np.float32)})
+    assert ours[0].tolist() == theirs[0].tolist() == [255, 0, 255, 0]
+
+
 def test_quantisers_of_other_types_are_rewritten(tmp_path):
     weights = {"s": np.float16(0.1), "z": np.int8(-30)}
     nodes = [
@@ -64,3 +72,12 @@ def test_a_dynamic_scale_comes_from_onnx_own_function(tmp_path):
     ]
     counts = rewritten(model_of(nodes, [value("x", (3, 4))], ["y"]), tmp_path, {"x": array(3, 4)})
     assert "DynamicQuantizeLinear" not in counts
+
+
+def test_the_dynamic_scale_of_zeros_is_one(tmp_path):
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "y", "z"])]
+    model = model_of(nodes, [value("x", (3,))], ["y"])
+    for kind, name in ((TensorProto.UINT8, "q"), (TensorProto.UINT8, "z")):
+        model.graph.output.append(value(name, (3,) if name == "q" else (), kind))
+    feeds = [{"x": np.full(3, number, np.float32)} for number in (0, 2, -2)]
+    assert all(close(*outputs) for outputs in run_all(model, tmp_path, feeds))

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.validation.arithmetic.conv_shapes import conv_shapes
 from autotune.validation.arithmetic.exact_conv import convolution
 from autotune.validation.arithmetic.quantised_operators import results, spelled
 
@@ -170,6 +171,7 @@ class _Widened:
         unknown = [value for value in produced if not self.types.get(value) or value not in self.shapes]
         if unknown:
             self._ask_runtime(unknown)
+        self.shapes.update(conv_shapes(model, self.shapes))
 
     def _ask_runtime(self, names: list[str]) -> None:
         """Note types and shapes that ONNX's inference does not know, as behind operators of other domains."""

@@ -27,10 +27,10 @@ def conv_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> dict[str
     inputs = [value for value in model.graph.input if value.name not in weights]
     if not unknown or any(None in shapes.get(value.name, (None,)) for value in inputs):
         return {}
-    feed = {
-        value.name: np.zeros(shapes[value.name], helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))  # type: ignore[arg-type]  # no size is None here
-        for value in inputs
-    }
+    feed = {}
+    for value in inputs:
+        sizes = [size or 0 for size in shapes[value.name]]
+        feed[value.name] = np.zeros(sizes, helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     del copy.graph.output[:]

@@ -13,7 +13,7 @@ POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 """Names in the order in which ``TreeEnsemble`` numbers them."""
 
 ABOUT_ZERO = 1e-7
-"""What ONNX Runtime takes for zero in ``SOFTMAX_ZERO``."""
+"""Magnitude up to which ONNX Runtime takes a score for zero in ``SOFTMAX_ZERO``."""
 
 
 def transformed(node: Node, e: Emit, scores: str) -> str:

@@ -21,7 +21,7 @@ from autotune.importer.rewriting.folding import made_of_constants
 from autotune.importer.rewriting.registry import rewrites
 
 PADS_AS_INPUT, QUANTISES, DISTINGUISHES = 11, 11, 11
-"""Opsets from which ``Pad`` has its pads and value as inputs, and ``DynamicQuantizeLinear`` and ``Unique`` exist."""
+"""Opsets from which ``Pad`` has its pads and its value as inputs, ``DynamicQuantizeLinear`` exists, and ``Unique``."""
 
 SLICES_BY_INPUTS = 10
 """Opset from which the bounds of ``Slice`` are inputs."""
@@ -31,6 +31,9 @@ SINCE = {"GridSample": 16, "GatherND": 11}
 
 SCALES = (8, 9, 10, 11)
 """Inputs of DynamicQuantizeLSTM: scales and zero points of W, and of R."""
+
+EMBEDDING_SCALES, EMBEDDING_ZEROS = 6, 11
+"""How far behind a table of QEmbedLayerNormalization its scale and its zero point are."""
 
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Clip": ("min", "max"),
@@ -110,19 +113,33 @@ def skip_layer_norm(node: Node, e: Emit) -> list[str] | None:
     return [y, "", "", total]
 
 
-@rewrites("EmbedLayerNormalization", domain=MICROSOFT)
+@rewrites("EmbedLayerNormalization", "QEmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_norm(node: Node, e: Emit) -> list[str] | None:
-    """Normalised sum of word, position and segment embeddings (batch, length, hidden), lengths by the mask, the sum."""
+    """Normalised sum of word, position and segment embeddings (batch, length, hidden), lengths by the mask, the sum.
+
+    The quantised form has tables, scale and bias of 8 bits, with a scale and a zero point each. It counts positions.
+    """
+    is_quantised = node.kind.startswith("Q")
+
+    def numbers(index: int, rows: str = "") -> str:
+        """The input ``index``, or some of its ``rows``, as numbers."""
+        name = rows or node.input(index)
+        if not (is_quantised and name):
+            return name
+        places = (index + EMBEDDING_SCALES, index + EMBEDDING_ZEROS)
+        return e.op("DequantizeLinear", name, *(e.reshape(node.input(place)) for place in places))
+
     batch, length = node.shape(0)
-    total = e.op("Gather", node.input(2), node.input(0), axis=0)
-    if node.input(8):
+    total = numbers(2, e.op("Gather", node.input(2), node.input(0), axis=0))
+    if node.input(8) and not is_quantised:
         positions = e.op("Gather", node.input(3), node.input(8), axis=0)
     else:
-        positions = e.slice(node.input(3), 0, 0, length)
+        positions = numbers(3, e.slice(node.input(3), 0, 0, length))
     total = e.op("Add", total, positions)
     if node.input(1):
-        total = e.op("Add", total, e.op("Gather", node.input(4), node.input(1), axis=0))
-    y = _layer_norm(e, node.type(2), total, node.input(5), node.input(6), float(node.attr("epsilon", 1e-12)))
+        total = e.op("Add", total, numbers(4, e.op("Gather", node.input(4), node.input(1), axis=0)))
+    kind = FLOAT if is_quantised else node.type(2)
+    y = _layer_norm(e, kind, total, numbers(5), numbers(6), float(node.attr("epsilon", 1e-12)))
     lengths = e.const(np.zeros(batch, np.int32))
     if node.input(7):
         used = e.cast(e.op("Equal", node.input(7), e.const(np.int32(1))), TensorProto.INT32)

@@ -31,7 +31,14 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.ranking import CYCLES, ranked
-from schedules.templates.common.register_tile import few_registers, registers_of, spread, tile_order, tile_registers, unroll_tile
+from schedules.templates.common.register_tile import (
+    few_registers,
+    registers_of,
+    spread,
+    tile_order,
+    tile_registers,
+    unroll_tile,
+)
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import onnx
-from tvm import relax, tirx, topi
+from tvm import relax, te, tirx
 from tvm.ir import GenericConst, IRModule
 
 from autotune.importer.conversion.bounds import bounded
@@ -42,7 +42,7 @@ from autotune.importer.layouts.tensor_layouts import elementwise_as_said
 from autotune.importer.onnx_model.shapes import true_inputs
 from autotune.importer.operators.contractions.integer_products import PRODUCTS, with_biases
 from autotune.importer.rewriting.registry import INJECTIVE_PATTERN
-from autotune.importer.rewriting.relax_values import bindings_of, operator_name
+from autotune.importer.rewriting.relax_values import bindings_of, operator_name, shape_of
 from autotune.interface import TensorSpec
 from autotune.options import FP32, TF32
 from schedules.lower import NUMBERS, normalise, operations, program_of, task_key, template_name
@@ -180,9 +180,21 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
 
 def _taken(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """The kernel of a gather, which is fused with its readers. TVM fuses none, as its indices depend on data."""
+    if call.attrs.axis is None or str(call.attrs.mode) != "fast":
+        return call.op.get_attr("FLegalize")(builder, call)
+    axis = int(call.attrs.axis) % len(shape_of(call.args[0]) or ())
+
+    def taken(x: te.Tensor, places: te.Tensor) -> te.Tensor:
+        behind = axis + len(places.shape)
+
+        def element(*at: tirx.Var) -> tirx.Expr:
+            # What makes x may have axes of 64 bits, for which the place stands once it is part of the kernel.
+            return x(*at[:axis], places(*at[axis:behind]).astype("int64"), *at[behind:])
+
+        return te.compute((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]), element, name="T_take")
+
     attrs = {"op_pattern": INJECTIVE_PATTERN}
-    how = call.attrs.axis, 0, call.attrs.mode  # no batch axes
-    return builder.call_te(topi.take, *call.args, *how, primfunc_name_hint="take", primfunc_attrs=attrs)
+    return builder.call_te(taken, *call.args, primfunc_name_hint="take", primfunc_attrs=attrs)
 
 
 def _output_named_apart(module: IRModule) -> IRModule:

@@ -131,8 +131,8 @@ def _form_of(expr: relax.Expr) -> Polyphase | None:
     if array.dtype != np.float32 or array.shape[0] > SUMS // 2:
         return None
     strides, pads, shape = (tuple(int(n) for n in sizes) for sizes in (attrs.strides, attrs.padding, expr.ty.shape))
-    filters, channels, high, wide = array.shape
-    window = Window((high, wide), strides, pads, (1, 1))  # type: ignore[arg-type]  # a pair, and two pairs
+    filters, channels, height, width = array.shape
+    window = Window((height, width), (1, 1), (0, 0, 0, 0), (1, 1))
     if is_worth_it(filters, channels, window, shape[3], SUMS):
         return None  # vectors along the channels need no copies
     form = Polyphase(array, strides, pads, shape[2:])

@@ -46,7 +46,7 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
         def element(*at: Any) -> Any:
             place = places(*at[axis:behind])
             place = tirx.max(tirx.min(tirx.Select(place < zero, place + count, place), last), zero)
-            return x(*at[:axis], place, *at[behind:])
+            return x(*at[:axis], place.astype("int64"), *at[behind:])  # as the axes of what makes x
 
         return te.compute((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]), element, name="take")
 

@@ -31,7 +31,14 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.common.ranking import CYCLES, ranked
-from schedules.templates.common.register_tile import few_registers, registers_of, spread, unroll_tile
+from schedules.templates.common.register_tile import (
+    few_registers,
+    registers_of,
+    spread,
+    tile_order,
+    tile_registers,
+    unroll_tile,
+)
 from schedules.templates.common.structure import (
     MOST_BLOCKS,
     MOST_JOB_ROWS,
@@ -121,7 +128,7 @@ class BatchMatmulTemplate(MarkedTemplate):
     """Match, space and rewrite for ``batch_matmul``."""
 
     name = OP
-    version = 1
+    version = 2
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Register tile, rows per job, reduction unrolling, loop order and packing."""
@@ -141,6 +148,7 @@ class BatchMatmulTemplate(MarkedTemplate):
         def fits(columns: Columns) -> NDArray[np.bool_]:
             tile = columns["tm"] * columns["tn"]
             held = few_registers(columns["tn"] * per_block, columns["tm"], target)
+            held &= tile_registers(columns["tn"] * per_block, columns["tm"], target) <= target.vector_registers
             whole: NDArray[np.bool_] = held & (columns["rows"] % columns["tm"] == 0)
             return whole & (tile * columns["unroll"] <= MOST_UNROLLED)
 
@@ -180,7 +188,8 @@ class BatchMatmulTemplate(MarkedTemplate):
         no, ni, lane = sch.split(n, [None, tn, lanes])
         ko, ki = sch.split(k, [None, config.integer("unroll")])
         inside = (mm, no) if config.integer("outer") else (no, mm)
-        sch.reorder(*loops, mo, *inside, ko, ki, mi, ni, lane)
+        tile = tile_order((ni, tn), (mi,), tm)
+        sch.reorder(*loops, mo, *inside, ko, ki, *tile, lane)
         cropped = bool(anchor.geometry["cropped"])
         if tail is not None:
             sch.reverse_compute_at(tail, mo if cropped else inside[1], preserve_unit_loops=True)
@@ -191,7 +200,7 @@ class BatchMatmulTemplate(MarkedTemplate):
             _copy_block(sch, pack, bool(anchor.geometry["contiguous"]))
         else:
             sch.compute_inline(pack)
-        spread(sch, (ki, mi, ni, lane))
+        spread(sch, (ki, *tile, lane))
         if tail is not None and not cropped:  # LLVM masks the ends of cropped rows
             _tile_epilogue(sch, tail, lanes)
         init = sch.decompose_reduction(product, ko)

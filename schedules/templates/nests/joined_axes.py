@@ -38,10 +38,10 @@ def joined(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     Its parameters have fewer axes, too.
     """
-    found = places(func)
-    if not all(_is_plain(place) for place in found):
+    placed = places(func)
+    if not all(_is_plain(place) for place in placed):
         return func
-    blocks = [place.realize.block for place in found]
+    blocks = [place.realize.block for place in placed]
     accesses = [access for block in blocks for access in _accesses(block)]
     pairs = _joinable(blocks, accesses)
     if not pairs:
@@ -71,9 +71,9 @@ def _accesses(block: s_tir.SBlock) -> list[_Access]:
     """Every access of ``block``, those that it declares too."""
     stores = [block.body] if block.init is None else [block.body, block.init]
     loads = [load for store in stores for load in nodes_below(store, TensorLoad)]
-    found = [(store.buffer, store.indices) for store in stores] + [(load.source, load.indices) for load in loads]
-    found += [(region.source, [span.min for span in region.region]) for region in (*block.reads, *block.writes)]
-    return [_Access(block, tensor, tuple(indices)) for tensor, indices in found]
+    read = [(store.buffer, store.indices) for store in stores] + [(load.source, load.indices) for load in loads]
+    read += [(region.source, [span.min for span in region.region]) for region in (*block.reads, *block.writes)]
+    return [_Access(block, tensor, tuple(indices)) for tensor, indices in read]
 
 
 def _joinable(blocks: Sequence[s_tir.SBlock], accesses: Sequence[_Access]) -> set[Pair]:

@@ -164,7 +164,7 @@ def assumed_sets(path: Path, in_batches: bool = True) -> tuple[tuple[Mapping[str
         return (), ""
     sets = guessed_sets(values)
     if len(sets) < 2:
-        sets = _batches(model, values, sets[0])
+        sets = _batches(model, values, sets[0]) or (sets if _has_other_sizes(values) else [])
     elif in_batches and open_batches(values) == {value.name for value in values} and not mixes_positions(model):
         sets = _short_in_batches(sets)
     if not sets:
@@ -180,6 +180,17 @@ def _short_in_batches(sets: Sequence[Mapping[str, tuple[int, ...]]]) -> list[dic
     """
     lengths = zip(LENGTHS[1:], sets[1:], strict=True)
     return [{name: (POSITIONS // n, *shape[1:]) for name, shape in shapes.items()} for n, shapes in lengths]
+
+
+def _has_other_sizes(values: Sequence[onnx.ValueInfoProto]) -> bool:
+    """Return whether more than batches is open: an artifact that has one set leaves these sizes to ONNX Runtime."""
+    batched = open_batches(values)
+    return any(
+        not is_known(dim)
+        for value in values
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if axis or value.name not in batched
+    )
 
 
 def _batches(

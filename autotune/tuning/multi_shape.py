@@ -75,7 +75,7 @@ class ShapeSets:
             of_set = replace(self._options, inputs=shapes)
             imported = ImportedModel(self._model, of_set, open_sizes=_open_sizes(shapes) if len(self._sets) > 1 else ())
             # The import tells before anything is tuned; with precision auto, writing the artifact does.
-            looked_at = None if len(self._sets) == 1 or self._options.precision == AUTO else self._target
+            looked_at = None if not self._options.shapes or self._options.precision == AUTO else self._target
             if looked_at is not None and imported.for_target(looked_at)[1].frame is not None:
                 raise OneSetError(f"{self._model.name}: {ONE_SET}")
             for threads, place in zip(self._counts, places, strict=False):
@@ -142,7 +142,7 @@ class ShapeSets:
         if self._options.generate is not None:
             return interface
         sets: list[Shapes] = [{name: shape for name, shape, _ in part} for part in inputs]
-        wider = wider_shapes(model, inputs) if len(self._sets) > 1 else None
+        wider = wider_shapes(model, inputs) if self._options.shapes else None
         if wider is not None:
             try:
                 with third_party():

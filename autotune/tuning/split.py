@@ -165,7 +165,7 @@ def _one_set(job: PartJob, lengths: bool) -> PartJob | None:
     if options.inputs or options.shapes or options.generate:
         return None
     sets = _with_sets(job.model, options, told=False).shapes
-    if not sets:
+    if not sets or (len(sets) == 1 and not lengths):
         return None
     differ = any(shapes[name][1:] != shape[1:] for shapes in sets for name, shape in sets[0].items())
     if differ and not lengths:

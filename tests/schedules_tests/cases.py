@@ -226,7 +226,6 @@ CHAINS = (
 GENERIC = (
     relax_case("generic_matmul", "generic", op.matmul, [(12, 18), (18, 20)], lambda x, y: x @ y),
     relax_case("generic_batch_matmul", "generic", op.matmul, [(3, 5, 7), (3, 7, 11)], lambda x, y: x @ y),
-    relax_case("generic_softmax_axis", "generic", lambda x: op.nn.softmax(x, 1), [(8, 60, 3)], lambda x: softmax(x, 1)),
     relax_case(
         "generic_instance_norm",
         "generic",

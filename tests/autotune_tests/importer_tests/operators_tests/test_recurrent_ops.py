@@ -48,4 +48,5 @@ def test_of_halves_only_what_the_operator_makes_is_rounded(kind, more, tmp_path)
         assert np.max(apart / np.maximum(np.abs(other), 2.0**-14)) < 1.01 * 2.0**-10  # one unit in the last place
         assert np.mean(apart > 0) < 0.02
     most = max(task.weight for task in imported(model, tmp_path).tasks)
-    assert (most < 2 * 24) == (not more)  # else each of the steps, forward and back, calls it
+    # Else each of the steps, forward and back, calls it; the first ones read their state in kernels of their own.
+    assert (most < 2 * 23) == (not more)

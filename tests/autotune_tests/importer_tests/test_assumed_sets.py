@@ -117,6 +117,19 @@ def test_such_a_model_gets_a_set_for_each_of_several_batches(tmp_path):
     assert "--input 'x:{1,4,16,64}x64'" in text
 
 
-@pytest.mark.parametrize("dims", [[8, 64], ["n", "n"]])
-def test_other_open_sizes_get_none(tmp_path, dims):
-    assert shapes_of(tmp_path, dims) == ((), "")
+def test_sizes_that_are_no_batches_get_one_set(tmp_path):
+    sets, text = shapes_of(tmp_path, ["n", "n"])
+    assert sets == ({"x": (1, 1)},)
+    assert "--input x:1x1" in text
+
+
+def test_a_model_without_open_sizes_gets_none(tmp_path):
+    assert shapes_of(tmp_path, [8, 64]) == ((), "")
+
+
+def test_an_open_batch_of_images_gets_none(tmp_path):
+    """Its artifact answers other batches row by row."""
+    path = tmp_path / "m.onnx"
+    one = graph([node("Conv", "x", "w", out="y")], ["n", 3, 8, 8], w=(4, 3, 3, 3))
+    path.write_bytes(helper.make_model(one).SerializeToString())
+    assert assumed_sets(path) == ((), "")

@@ -285,6 +285,29 @@ def test_every_kind_of_open_size_has_a_default(make, served, tmp_path, monkeypat
         assert agrees(model, session, feed)
 
 
+@pytest.mark.parametrize(
+    ("make", "own", "other"),
+    [
+        (lambda: conv_model(("n", 3, "height", "width")), (1, 3, 224, 224), (1, 3, 20, 36)),
+        (lambda: conv_model((1, 3, 32, "width")), (1, 3, 32, 224), (1, 3, 32, 40)),
+        (signal, (1, 1, 16_000), (1, 1, 1_200)),
+    ],
+)
+def test_sizes_beside_a_single_set_that_was_assumed_run_on_onnxruntime(make, own, other, tmp_path, monkeypatch, caplog):
+    fake_device(monkeypatch)
+    model = written(make(), tmp_path)
+    options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", threads=1, effort="instant")
+    session = autotune.InferenceSession(tuning.tune(model, options).artifact)
+    (name,) = [spec.name for spec in session.get_inputs()]
+    for shape, is_other in ((own, False), ((3, *own[1:]), False), (other, True)):
+        if shape[0] == 1 or isinstance(session.get_inputs()[0].shape[0], str):
+            assert agrees(model, session, {name: np.random.default_rng(0).random(shape, np.float32)})
+            assert ("ONNX Runtime runs calls of other sizes" in caplog.text) == is_other
+    alone = tuning.tune(model, replace(options, out=tmp_path / "alone.tuned", fallback="none")).artifact
+    with pytest.raises(UsageError, match="no set of shapes"):
+        autotune.InferenceSession(alone).run(None, {name: np.zeros(other, np.float32)})
+
+
 def test_another_resolution_runs_on_onnxruntime_and_says_what_to_add(sizes, caplog):
     session = autotune.InferenceSession(sizes[1].artifact)
     assert agrees(sizes[0], session, image(16, 16))

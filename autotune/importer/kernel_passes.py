@@ -179,10 +179,11 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
 
 
 def _taken(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """The kernel of a gather, which is fused with its readers. TVM fuses none, as its indices depend on data."""
-    if call.attrs.axis is None or str(call.attrs.mode) != "fast":
+    """The kernel of a gather at constant places, which is fused with its readers. TVM fuses none."""
+    shape, is_known = shape_of(call.args[0]), shape_of(call) is not None
+    if call.attrs.axis is None or str(call.attrs.mode) != "fast" or not shape or not is_known:
         return call.op.get_attr("FLegalize")(builder, call)
-    axis = int(call.attrs.axis) % len(shape_of(call.args[0]) or ())
+    axis = int(call.attrs.axis) % len(shape)
 
     def taken(x: te.Tensor, places: te.Tensor) -> te.Tensor:
         behind = axis + len(places.shape)

@@ -11,7 +11,7 @@ from tvm.ir import GenericConst
 
 from autotune.importer.operators.pool_windows import windows, with_pads, within_data
 from autotune.importer.rewriting.emit import INT64, Emit, Node
-from autotune.importer.rewriting.registry import INJECTIVE_PATTERN, Inputs, converts, rewrites
+from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, dtype_of, native, sizes_of
 from schedules.templates.common.movements import REPEATED, REPEATED_BORDER, with_repeated_border
 from schedules.vocabulary.errors import ModelError
@@ -50,8 +50,8 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
 
         return te.compute((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]), element, name="take")
 
-    attrs = {"op_pattern": INJECTIVE_PATTERN}
-    return bb.emit_te(compute, data, indices, primfunc_name_hint="take", primfunc_attrs=attrs)
+    # Not fused with its readers: in a long chain every copy of what they read would find its place once more.
+    return bb.emit_te(compute, data, indices, primfunc_name_hint="take")
 
 
 def held_within(places: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:

@@ -77,7 +77,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         anchor = about_last(blocks, parameter_shapes(func))
         if picked_order(func) is not None:
             return replace(anchor, geometry={"picked": True})
-        row = _turned_row(func) if anchor.spatial and anchor.spatial[-1] % 8 else 0
+        is_odd = bool(anchor.spatial) and anchor.spatial[-1] % 8 > 0 and blocks_to(func) is None
+        row = _turned_row(func) if is_odd else 0
         return replace(anchor, geometry={"turned": row}) if row else anchor
 
     def space(self, anchor: Anchor, target: Target) -> Space:

@@ -234,7 +234,7 @@ def padded(node: Node, e: Emit) -> list[str] | None:
         return written
     pads = [int(number) for number in node.constant(1, "pads")]
     value = float(node.constant(2, "value").reshape(-1)[0]) if node.input(2) else 0.0
-    return [e.op("Pad", node.input(0), pads=pads, value=value)]
+    return [e.op("Pad", node.input(0), pads=pads, value=value, **node.given("mode"))]
 
 
 @rewrites("Trilu", domain=MICROSOFT)

@@ -60,6 +60,8 @@ RNG = np.random.default_rng(0)
 CONTRIB = [*test_contrib_ops.CASES, *test_contrib_attention.ALL, *test_low_bit_operators.ALL, *test_feature_ops.CASES]
 CONTRIB += [*test_linear_models.LINEAR, *test_linear_models.REGRESSORS, *test_linear_models.MACHINES]
 CONTRIB += test_tree_ensembles.CASES
+UNIQUE = (np.array([3, 1, 3, 2, 1], np.float32),)
+CONTRIB.append(Case("Unique", UNIQUE, outputs=(1, TensorProto.INT64, TensorProto.INT64)))
 CONTRIB.append(Case("Range", tuple(np.array(number, np.float32) for number in (1, 7, 2)), (1, 2)))
 
 
@@ -87,6 +89,7 @@ def numbers():
     yield families.Case("Sign", [np.array([0, 1, 200], np.uint8)])
     yield families.Case("Sign", [np.array([-7, 0, 1 << 40])])
     yield families.Case("Mod", [data(3, 4), data(3, 4)], [], 1, 18)
+    yield families.Case("PRelu", [RNG.integers(-9, 9, (3, 5)).astype(np.int32), np.array([2], np.int32)], [1], 1, 18)
     for pads in ("SAME_UPPER", "SAME_LOWER"):
         bytes_of = (RNG.integers(0, 255, shape).astype(np.uint8) for shape in ((1, 2, 5, 6), (3, 2, 2, 3)))
         yield families.Case("ConvInteger", list(bytes_of), [1], 1, 18, {"auto_pad": pads, "strides": [2, 1]})

@@ -164,7 +164,8 @@ class Options:
             a folder of such files; None takes random ones.
         import_memory: bytes of memory that importing the model may take beside what its size on disk allows; None is
             what usual models need.
-        shapes: two or more of these: the artifact serves them all (docs/shapes.md), and ``inputs`` is not read.
+        shapes: one or more of these: the artifact serves them all (docs/shapes.md), and other sizes through ONNX
+            Runtime, if ``fallback`` allows it; ``inputs`` is not read.
         shares: of the budget, for each of ``shapes``; empty for equal ones.
         log: path or URL of the tuning log; None for the user's own.
         seed: of every random choice.

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvm import s_tir, tirx
+from tvm.sym import Analyzer
 
 from autotune.importer.guarded_import import import_model
 from schedules.lower import BASELINE, load_program, lower
@@ -79,11 +80,12 @@ class Balance:
 def parallel_jobs(func: tirx.PrimFunc) -> tuple[Jobs, ...]:
     """The parallel loops of a scheduled function in order, then the rest of it if that writes anything."""
     loops: list[Jobs] = []
+    analyzer = Analyzer()  # the last block of keys, for one, has fewer
 
     def walk(statement: tirx.Stmt, times: int, inside: bool) -> int:
         """Elements that ``statement`` writes outside of parallel loops; with ``inside``, all."""
         if isinstance(statement, tirx.For):
-            extent = int(statement.extent)
+            extent = int(analyzer.const_int_bound(statement.extent).max_value)
             if statement.kind == tirx.ForKind.PARALLEL and not inside:
                 loops.append(Jobs(extent, walk(statement.body, times * extent, True)))
                 return 0

@@ -195,6 +195,15 @@ def kind_of(path: Path) -> str:
         return KERNELS
 
 
+def only_part(path: Path) -> Path:
+    """The part with the kernels of an artifact for a single set of shapes and number of threads; else ``path``."""
+    try:
+        data = read_manifest(path, (SHAPES,))
+    except ArtifactError:  # another kind, or damaged: the reader says why
+        return path
+    return path / data["parts"][0]["path"] if len(data["parts"]) == 1 else path
+
+
 def check_files(path: Path, manifest: Mapping[str, Any], without: Collection[str] = ()) -> None:
     """Check the files of the artifact at ``path``, and those of its parts.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.artifact.directory import read_artifact
+from autotune.artifact.manifest import only_part
 from autotune.artifact.plain_data import encode
 from autotune.artifact.replacement import new_folder
 from schedules.vocabulary.errors import ArtifactError
@@ -23,7 +24,7 @@ def export(artifact_path: Path, out: Path) -> Path:
     Raises:
         ArtifactError: if the artifact cannot be read or needs our own runtime, or ``out`` is not empty or not writable.
     """
-    artifact = read_artifact(artifact_path)
+    artifact = read_artifact(only_part(artifact_path))
     if artifact.steps is not None and len(artifact.steps.lanes) > 1:
         raise ArtifactError(f"{artifact_path} runs on several lanes, which plain TVM cannot; build it with --lanes cpu")
     program = {

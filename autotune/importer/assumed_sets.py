@@ -1,4 +1,4 @@
-"""The sets of input shapes that a model with open lengths or batches gets where no ``--input`` names any.
+"""The sets of input shapes that a model with open sizes gets where no ``--input`` names any.
 
 A batch has several sets if a row uses most weights of the model once, as in a perceptron, not many times, as in
 convolutions. Weights that are used once are read once per row, however fast the kernel; a kernel for several rows reads
@@ -145,11 +145,11 @@ ROWS = (1, 4, 16, 64)
 
 
 def assumed_sets(path: Path, in_batches: bool = True) -> tuple[tuple[Mapping[str, tuple[int, ...]], ...], str]:
-    """Return several sets of shapes for a model with open lengths or an open batch, and what to say of them.
+    """Return the sets of shapes for a model with open sizes, and the line about them.
 
-    An open batch alone has several sets only if a row uses most weights once. There are none for a model with other
-    open sizes, with inputs that are not tensors of numbers, or that cannot be read: its import assumes one set or says
-    what is wrong.
+    Lengths have several sets, and an open batch alone if a row uses most weights once. Other open sizes, as of images,
+    have one. There are none for an open batch of other models, for inputs that are not tensors of numbers, and for a
+    model that cannot be read: its import assumes one set or says what is wrong.
 
     Args:
         in_batches: whether sets of short sequences have several rows. Graphs that were exported for one may not run so.

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.artifact.composite import Composite, model_of, read_composite
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
-from autotune.artifact.manifest import BENCH, SEGMENTS, SHAPES, attachment, damage_reported, kind_of
+from autotune.artifact.manifest import BENCH, SEGMENTS, SHAPES, attachment, damage_reported, kind_of, only_part
 from autotune.artifact.precision_choice import PrecisionChoice, choice_of, precision_of
 from autotune.host.roofline import Roofline
 from autotune.measure.measurer import symbol_of
@@ -143,6 +143,7 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
         ArtifactError: if the artifact is damaged or not for this machine.
         UsageError: if it holds several artifacts: their kernels differ, so one has to be named.
     """
+    benched, path = path, only_part(path)
     if kind_of(path) == SHAPES:
         raise UsageError(f"{path} holds an artifact for every set of shapes; name one, such as {path / 'part-0'}")
     partitions: tuple[tuple[str, ...], ...] = ()
@@ -157,7 +158,7 @@ def read_facts(path: Path, bench: Mapping[str, Any] | None = None) -> Facts:
     artifact, runs = read_artifact(path), read_history(path)
     tasks, _ = read_tasks(path)
     roofline = runs[-1].roofline if runs else None
-    if bench is None and (kept := attachment(path, BENCH)) is not None:
+    if bench is None and (kept := attachment(benched, BENCH) or attachment(path, BENCH)) is not None:
         with damage_reported(path / BENCH):
             bench = parsed_json(kept, MOST_DEPTH)
     seconds = {choice.task: choice.latency_s for choice in artifact.plan.choices}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.directory import Artifact, read_artifact, read_tasks
+from autotune.artifact.manifest import only_part
 from autotune.artifact.precision_choice import choice_of, precision_of
 from autotune.backends.backend_catalog import BACKENDS, backend_of
 from autotune.backends.device_interface import weights_bytes
@@ -65,6 +66,7 @@ def report_kernels(path: Path, task: str | None = None, emit: str | None = None)
     """
     if emit is not None:
         choose("--emit", emit, {form: form for backend in BACKENDS.values() for form in backend().forms})
+    path = only_part(path)
     artifact = read_artifact(path)
     tasks, programs = read_tasks(path)
     wanted = tasks if task is None else (find_task(tasks, task),)
@@ -87,7 +89,7 @@ def report_memory(path: Path) -> dict[str, int | None]:
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
     """
-    artifact = read_artifact(path)
+    artifact = read_artifact(only_part(path))
     arena = None if artifact.steps is None else artifact.steps.arena_bytes
     return {"weights_bytes": weights_bytes(artifact), "arena_bytes": arena}
 

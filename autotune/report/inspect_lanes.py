@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.manifest import only_part
 from autotune.backends.executor import Span
 from autotune.builder.lane_budget import bounds_of, cut_program
 from autotune.graph.lanes import cpu_lane
@@ -104,6 +105,7 @@ def report_lanes(path: Path) -> LaneReport:
         ArtifactError: if it is damaged or not for this machine.
         UsageError: if the virtual machine runs it, which has no lanes.
     """
+    path = only_part(path)
     artifact = read_artifact(path)
     if artifact.steps is None:
         raise UsageError(f"{path} runs on TVM's virtual machine, on one lane; there is nothing to show")

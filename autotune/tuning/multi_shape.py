@@ -75,7 +75,7 @@ class ShapeSets:
             of_set = replace(self._options, inputs=shapes)
             imported = ImportedModel(self._model, of_set, open_sizes=_open_sizes(shapes) if len(self._sets) > 1 else ())
             # The import tells before anything is tuned; with precision auto, writing the artifact does.
-            looked_at = None if not self._options.shapes or self._options.precision == AUTO else self._target
+            looked_at = None if len(self._sets) == 1 or self._options.precision == AUTO else self._target
             if looked_at is not None and imported.for_target(looked_at)[1].frame is not None:
                 raise OneSetError(f"{self._model.name}: {ONE_SET}")
             for threads, place in zip(self._counts, places, strict=False):
@@ -90,9 +90,14 @@ class ShapeSets:
                 yield PartJob(self._model, options, target, imported=imported)
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
-        """Implement ``Composition.compose``; the whole is also compared at sizes between those of the sets."""
+        """Implement ``Composition.compose``; the whole is also compared at sizes between those of the sets.
+
+        A single artifact in which the host has a part stays as it is: it serves its sizes alone.
+        """
         places = [result.artifact for result in results if result is not None]
         artifacts = [read_artifact(place) for place in places]
+        if len(artifacts) == 1 and artifacts[0].frame is not None:
+            return Composed(places[0])
         before, serves_others = self._before, self._serves_others(artifacts)
         if before is not None and _is_unchanged(before, places, self._kinds, serves_others):
             return Composed(None)

@@ -159,13 +159,13 @@ def _rows_alone(job: PartJob, error: AutotuneError) -> PartJob | None:
 def _one_set(job: PartJob, lengths: bool) -> PartJob | None:
     """The job for one of several sets of shapes, if these were assumed; else None.
 
-    Of several batches it is the first set; of several ``lengths``, if they are to be looked at, the last.
+    It is the first set of several batches, and the last of several ``lengths``, if they are to be looked at.
     """
     options = job.options
     if options.inputs or options.shapes or options.generate:
         return None
     sets = _with_sets(job.model, options, told=False).shapes
-    if not sets or (len(sets) == 1 and not lengths):
+    if len(sets) < 2:
         return None
     differ = any(shapes[name][1:] != shape[1:] for shapes in sets for name, shape in sets[0].items())
     if differ and not lengths:
@@ -232,7 +232,7 @@ def _composition(job: PartJob, measurers: Measurers) -> Composition | None:
 
 
 def _with_sets(model: Path, options: Options, told: bool = True) -> Options:
-    """``options`` with the sets of shapes of a decoder, or of a model with open sizes where options allow several.
+    """``options`` with the sets of shapes of a decoder, or of a model with open sizes, where options allow them.
 
     Args:
         told: whether to say which sets are assumed.

@@ -11,7 +11,7 @@ from tests.schedules_tests.programs import Array, Case, Shape, from_te, padded, 
 
 
 def sums_case(name: str, data: Shape, filters: int, window: Window, epilogue: bool = True) -> Case:
-    """Of ``data`` (n, C/b, h, w, b); the epilogue is a bias and a Relu."""
+    """A convolution of ``data`` (n, C/b, h, w, b); its epilogue is a bias and a Relu."""
 
     def build() -> tirx.PrimFunc:
         x = te.placeholder(data, name="x")

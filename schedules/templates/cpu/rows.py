@@ -84,7 +84,7 @@ class RowsTemplate(OneAlgorithm[Rows]):
     """Match, space and rewrite for reductions over trailing axes."""
 
     name = OP
-    version = 1
+    version = 2
 
     def match(self, func: tirx.PrimFunc) -> Rows | None:
         """The last block, if all stages can be computed row by row."""

@@ -29,6 +29,7 @@ from schedules.templates.common.structure import (
     SPATIAL,
     Anchor,
     axis_loops,
+    divisors,
     extents,
     parameter_shapes,
 )
@@ -110,10 +111,22 @@ class CudaReduceTemplate(OneAlgorithm[Anchor]):
             elif names and _ends_with(sch, stage, names[0], config):
                 names = names[1:]
             elif not _shared(sch, stage, "", config):
-                # TVM recognises no sum with three axes of outputs that blocks of ``outer`` do not divide.
-                outputs = math.prod(extents(sch.get(sch.get_sblock(stage)), SPATIAL))
-                dividing = {**dict(config.items), "outer": math.gcd(config.integer("outer"), outputs)}
-                _share(sch, stage, "", Config(config.space, tuple(dividing.items())))
+                outer = _recognised(extents(sch.get(sch.get_sblock(stage)), SPATIAL), config.integer("outer"))
+                _share(sch, stage, "", Config(config.space, tuple({**dict(config.items), "outer": outer}.items())))
+
+
+def _recognised(sizes: Sequence[int], most: int) -> int:
+    """The largest part, up to ``most``, of axes fused to one from which TVM's schedules still recognise every axis.
+
+    It is a divisor of the last axis, or all of it times a divisor of the axis before, and so on.
+    """
+    whole = 1
+    for size in reversed(sizes):
+        part = max(divisors(size, most // whole))
+        whole *= part
+        if part < size:
+            break
+    return whole
 
 
 def _has_end(blocks: Sequence[s_tir.SBlock], number: int) -> bool:

@@ -41,9 +41,12 @@ class CudaRowsTemplate(OneAlgorithm[Rows]):
     version = 1
 
     def match(self, func: tirx.PrimFunc) -> Rows | None:
-        """As the CPU's ``rows``, if nothing but reductions and the last stage is left after inlining."""
+        """As the CPU's ``rows``, if nothing but reductions and the last stage is left after inlining.
+
+        Axes that count rows have to be the first ones: TVM recognises no sum whose threads count others, too.
+        """
         rows = rows_of(func)
-        if rows is None:
+        if rows is None or rows.kept != tuple(range(len(rows.kept))):
             return None
         sch = s_tir.Schedule(func)
         names = inline_all(sch)
@@ -103,8 +106,7 @@ def _row_loop(sch: s_tir.Schedule, last: SBlockRV, anchor: Rows, outer: int, axi
     """Fuse the loops that count rows, and split them over blocks and their threads; the innermost of these."""
     loops = list(sch.get_loops(last))
     spatial = len(anchor.spatial)
-    rows = [loops[axis] for axis in anchor.kept]
-    rest = [loops[axis] for axis in range(spatial) if axis not in anchor.kept]
+    rows, rest = loops[: len(anchor.kept)], loops[len(anchor.kept) : spatial]
     if not anchor.across:
         rows, rest = [*rows, rest[-1]], rest[:-1]
         sch.reorder(*rows, *rest, *loops[spatial:])

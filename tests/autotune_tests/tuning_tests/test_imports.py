@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from autotune.artifact.manifest import KERNELS, SHAPES, kind_of
 from autotune.builder import build_request
 from autotune.builder.devices.cores_and_devices import CoresAndDevices
 from autotune.graph.device_problem import Costs
@@ -78,6 +79,23 @@ def test_each_set_of_shapes_is_imported_once_for_all_threads(tmp_path: Path, imp
     sets = ({"rows": (1, 24)}, {"rows": (8, 24)})
     assert tune(tmp_path / "m.onnx", options(tmp_path, shapes=sets, objective="balanced", streams=2)).verified
     assert list(imports.values()) == [1, 1]
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_model_with_one_assumed_set_is_imported_once(tmp_path: Path, imports: Imports, counted: bool) -> None:
+    """The host counts in one of them, whose artifact stays a plain one."""
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    nodes += [helper.make_node("NonZero", ["y"], ["z"])] if counted else []
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "height", "width"])
+    name, kind = ("z", TensorProto.INT64) if counted else ("y", TensorProto.FLOAT)
+    y = helper.make_tensor_value_info(name, kind, None)
+    graph, opset = helper.make_graph(nodes, "g", [x], [y]), [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "m.onnx")
+    result = tune(tmp_path / "m.onnx", options(tmp_path))
+    assert result.verified
+    assert list(imports.values()) == [1]
+    assert kind_of(result.artifact) == (KERNELS if counted else SHAPES)
+    assert tune(tmp_path / "m.onnx", options(tmp_path)).verified  # once more, over what is there
 
 
 def test_each_of_several_models_is_imported_once(tmp_path: Path, imports: Imports) -> None:

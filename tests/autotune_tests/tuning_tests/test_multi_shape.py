@@ -13,10 +13,14 @@ from onnx import TensorProto, helper
 
 import autotune
 from autotune.artifact.composite import MODEL, read_composite
-from autotune.artifact.manifest import KERNELS, SHAPES, attach, kind_of, sealed, sha256
+from autotune.artifact.manifest import BENCH, KERNELS, SHAPES, attach, kind_of, sealed, sha256
 from autotune.cli.model_request import ModelRequest
+from autotune.exchange.export import export
 from autotune.importer.assumed_sets import assumed_sets
 from autotune.options import Options
+from autotune.report.facts import read_facts
+from autotune.report.inspect_kernels import report_kernels, report_memory
+from autotune.report.inspect_lanes import report_lanes
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.tuning import tune as tuning
 from autotune.tuning.multi_shape import ShapeSets
@@ -306,6 +310,25 @@ def test_sizes_beside_a_single_set_that_was_assumed_run_on_onnxruntime(make, own
     alone = tuning.tune(model, replace(options, out=tmp_path / "alone.tuned", fallback="none")).artifact
     with pytest.raises(UsageError, match="no set of shapes"):
         autotune.InferenceSession(alone).run(None, {name: np.zeros(other, np.float32)})
+
+
+def test_commands_show_the_only_part_of_an_artifact(sizes, tmp_path, monkeypatch):
+    fake_device(monkeypatch)
+    model = written(conv_model(("n", 3, "height", "width")), tmp_path)
+    options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", threads=1, effort="instant")
+    one = tuning.tune(model, options).artifact
+    part = one / "part-0"
+    assert report_kernels(one) == report_kernels(part) != []
+    assert report_memory(one) == report_memory(part)
+    assert len(report_lanes(one).rows) == len(report_lanes(part).rows) == 1
+    attach(one, BENCH, b"{}")  # as tune bench does, where it was told to look
+    facts = read_facts(one)
+    assert facts.rows == read_facts(part).rows
+    assert facts.bench == {}
+    assert (export(one, tmp_path / "exported") / "model.so").is_file()
+    for several in (report_kernels, report_lanes, read_facts):
+        with pytest.raises((ArtifactError, UsageError), match="part-0"):
+            several(sizes[1].artifact)
 
 
 def test_another_resolution_runs_on_onnxruntime_and_says_what_to_add(sizes, caplog):

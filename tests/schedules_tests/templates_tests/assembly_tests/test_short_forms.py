@@ -86,7 +86,7 @@ def test_it_is_right(name: str) -> None:
 @runs_here
 @pytest.mark.parametrize("rows", [28, 37])
 def test_results_in_fp16_are_rounded_after_every_step(rows: int) -> None:
-    """As models of fp16 have them, also where no tile divides the rows: with the compiler's bits."""
+    """Products of fp16 models, also where no tile divides the rows, have the compiler's bits."""
     x, weight = te.placeholder((rows, 64), name="x"), te.placeholder((3, 64, 16), name="weight")
     more = te.placeholder((rows, 48), "float16", name="more")
     out = matmul(x, weight)

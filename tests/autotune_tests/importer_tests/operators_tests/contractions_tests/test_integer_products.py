@@ -76,7 +76,7 @@ def test_a_product_of_two_activations_and_zero_points_of_rows(tmp_path):
 @pytest.mark.parametrize("terms", [1, 257, 259, 600, 258 * MOST_PARTS + 1])
 @pytest.mark.parametrize("zero", ["none", "constant", "dynamic"])
 def test_products_of_two_activations_are_exact_for_any_number_of_terms(terms, zero, tmp_path):
-    """Of the largest bytes, whose sums are odd numbers above those that floats have."""
+    """The largest bytes have sums that are odd numbers above those that floats have."""
     x, w = integers(np.uint8, 2, 3, terms) // 4 + 192, integers(np.uint8, 2, terms, 4, seed=1) // 4 + 192
     x[0, 0], w[0, :, 0] = 255, 255
     zeros = {"zx": np.array(3, np.uint8), "zw": np.array(1, np.uint8)}

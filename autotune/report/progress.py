@@ -26,7 +26,11 @@ PLAIN_EVERY_S = 5.0
 
 BAR_CELLS = 40
 
-_PHASES = {"import": "importing the model", "build": "building, and verifying against the reference"}
+_PHASES = {
+    "import": "importing the model",
+    "build": "building, and verifying against the reference",
+    "verify": "putting the parts together, and verifying the whole",
+}
 
 
 class RunSummary:

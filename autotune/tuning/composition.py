@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from autotune.artifact.replacement import install, scratch_beside
 from autotune.events import Observer
-from autotune.tuning.result import Result, combined
+from autotune.tuning.result import PhaseClock, Result, combined
 from autotune.tuning.run_plan import PartJob
 from schedules.vocabulary.errors import VerificationError
 
@@ -74,15 +75,17 @@ def tune_composition(
     Raises:
         AutotuneError: as ``tune`` and ``Composition``; ``out`` is left as it was.
     """
+    clock = PhaseClock(observe)
     with scratch_beside(out) as folder:
         results: list[Result | None] = []
         jobs: list[PartJob] = []
-        for job in composition.parts(folder):
+        parts = iter(composition.parts(folder))
+        while (job := _next(parts, clock)) is not None:
             jobs.append(job)
             results.append(tune(job, observe, interrupted))
             interrupted = interrupted or any(result.interrupted for result in results if result is not None)
         try:
-            composed = composition.compose(folder, results)
+            composed = _composed(composition, folder, results, clock)
         except VerificationError as error:
             unsure = [number for number, job in enumerate(jobs) if not job.compared and results[number] is not None]
             if not unsure:
@@ -90,14 +93,31 @@ def tune_composition(
             logger.warning("%s; its parts are compared one by one", error)
             for number in unsure:
                 results[number] = _compared(jobs[number], results[number], tune, observe, interrupted)
-            composed = composition.compose(folder, results)
+            composed = _composed(composition, folder, results, clock)
         if composed.artifact is not None:
             install(composed.artifact, out)
     tuned = [result for result in results if result is not None]
     places = [out / result.artifact.name for result in tuned]
     if all(place.is_dir() for place in places):  # the parts are in the whole
         tuned = [replace(result, artifact=place) for result, place in zip(tuned, places, strict=True)]
-    return replace(combined(tuned), artifact=out, **composed.fields)
+    whole = combined(tuned)
+    phase_s = {name: seconds + clock.phase_s[name] for name, seconds in whole.phase_s.items()}
+    return replace(whole, artifact=out, phase_s=phase_s, **composed.fields)
+
+
+def _next(parts: Iterator[PartJob], clock: PhaseClock) -> PartJob | None:
+    """The next part, which may be imported before it is handed over; None after the last."""
+    began = time.perf_counter()
+    try:
+        return next(parts, None)
+    finally:
+        clock.phase_s["import"] += time.perf_counter() - began
+
+
+def _composed(composition: Composition, folder: Path, results: Sequence[Result | None], clock: PhaseClock) -> Composed:
+    """The whole. What its sizes may be is found out from the reference, and it is compared as a whole."""
+    with clock.phase("verify"):
+        return composition.compose(folder, results)
 
 
 def _compared(

@@ -221,6 +221,7 @@ class Reference:
         self._edges: list[Edge] = []
         self._fitting: Arrays = {}
         self._engine: tuple[str, RunReference] | None = None
+        self._exact: _Wide | None = None
 
     def run(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
         """Work like ``outputs``, for many inputs of which nothing else is asked: the engine stays open."""
@@ -348,42 +349,78 @@ class Reference:
         return Allowance(theirs, samples, short=chosen.short)
 
     def exact(self, feed: Arrays) -> list[NDArray[Any]]:
-        """Outputs in 64 bits.
+        """Outputs in 64 bits, for many inputs of which nothing else is asked: the engine stays open.
 
         Raises:
             NotWidenedError: if there are none.
         """
-        return self._widened(feed, shaken=False)[0]
+        if self._exact is None:
+            self._check_widens()
+            self._exact = _Wide(self._model, rounded=False)
+        return self._exact.outputs(feed, noise=0.0)
 
-    def _widened(self, feed: Arrays, shaken: bool = True) -> list[list[NDArray[Any]]]:
+    def _widened(self, feed: Arrays) -> list[list[NDArray[Any]]]:
         """The outputs in 64 bits: exact, with noise where the model quantises, rounded where it has 16-bit floats.
 
-        Args:
-            shaken: whether any but the exact ones are wanted.
-
         Raises:
             NotWidenedError: if there are none.
         """
+        self._check_widens()
+        outputs = []
+        for rounded in (False, True) if is_short(self._model) else (False,):
+            wide = _Wide(self._model, rounded)
+            noises = [0.0] * (not rounded) + [1.0] * NOISES if wide.noisy else [0.0]
+            outputs += [wide.outputs(feed, noise) for noise in noises]
+        return outputs
+
+    def _check_widens(self) -> None:
+        """Raise ``NotWidenedError`` if the model is too large for 64 bits."""
         weights = self._model.graph.initializer
         size = 8 * sum(int(np.prod(weight.dims)) for weight in weights if weight.data_type in FLOATS)
         if size > WIDENED_BYTES:
             raise NotWidenedError(f"its weights would take {size >> 20} MiB in 64 bits, above {WIDENED_BYTES >> 20}")
         if (count := multiplications(self._model)) > WIDENED_MULTIPLICATIONS:
             raise NotWidenedError(f"it has {count:.2g} multiplications, above {WIDENED_MULTIPLICATIONS:.2g}")
-        outputs = []
-        for rounded in (False, True) if shaken and is_short(self._model) else (False,):
-            model, noisy = widen(self._model, rounded)
-            double = {value.name for value in model.graph.input if value.type.tensor_type.elem_type == DOUBLE}
-            wide = {name: array.astype(np.float64) if name in double else array for name, array in feed.items()}
-            noises = ([0.0] * (not rounded) + [1.0] * (NOISES if shaken else 0)) if noisy else []
-            feeds = [{**wide, NOISE: np.array(noise)} for noise in noises] or [wide]
-            try:
-                with third_party():
-                    session = Session(model, optimised=False)
-                    outputs += [session.run(wide_feed) for wide_feed in feeds]
-            except (ThirdPartyError, UnendedError) as error:
-                raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
-        return outputs
+
+
+class _Wide:
+    """A model in 64 bits, opened.
+
+    Args:
+        rounded: whether to round to its 16-bit floats after every operator.
+
+    Attributes:
+        noisy: whether it quantises: only then does noise change its outputs.
+
+    Raises:
+        NotWidenedError: if ONNX Runtime refuses it.
+    """
+
+    def __init__(self, model: onnx.ModelProto, rounded: bool) -> None:
+        wide, self.noisy = widen(model, rounded)
+        self._double = {value.name for value in wide.graph.input if value.type.tensor_type.elem_type == DOUBLE}
+        with _widening():
+            self._session = Session(wide, optimised=False)
+
+    def outputs(self, feed: Arrays, noise: float) -> list[NDArray[Any]]:
+        """The outputs for ``feed``.
+
+        Raises:
+            NotWidenedError: if ONNX Runtime does not run it.
+        """
+        wide = {name: array.astype(np.float64) if name in self._double else array for name, array in feed.items()}
+        with _widening():
+            return self._session.run({**wide, NOISE: np.array(noise)} if self.noisy else wide)
+
+
+@contextmanager
+def _widening() -> Iterator[None]:
+    """Errors of ONNX Runtime as a NotWidenedError."""
+    try:
+        with third_party():
+            yield
+    except (ThirdPartyError, UnendedError) as error:
+        raise NotWidenedError(f"ONNX Runtime refuses it in 64 bits: {error}") from error
 
 
 def _edges(run: RunReference, feed: Arrays) -> Iterator[Edge]:

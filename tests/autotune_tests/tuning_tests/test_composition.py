@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from autotune.artifact.manifest import MANIFEST
 from autotune.events import ignore
 from autotune.options import Options
 from autotune.tuning.composition import Composed, tune_composition
-from autotune.tuning.result import Result
+from autotune.tuning.result import PHASES, Result
 from autotune.tuning.run_plan import MIN_BUDGET_S, PartJob, part_options
 from autotune.validation.verdict import Verdict
 from schedules.vocabulary.errors import VerificationError
@@ -25,7 +25,7 @@ class Halves:
         self.out = out
         self.results: Sequence[Result | None] = ()
 
-    def parts(self, folder: Path) -> list[PartJob]:
+    def parts(self, folder: Path) -> Iterable[PartJob]:
         return [PartJob(Path(f"{name}.onnx"), Options(out=folder / name)) for name in ("a", "b")]
 
     def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
@@ -50,6 +50,29 @@ def test_the_whole_is_put_in_place_and_reported_as_the_sum_of_its_parts(tmp_path
     assert (result.tasks, result.measured_trials, result.artifact, result.latency_ms) == (10, 14, out, {"tuned": 3.0})
     assert [part.artifact for part in result.parts] == [out / "a", out / "b"]
     assert [path.name for path in tmp_path.iterdir()] == ["x.tuned"]  # nothing is left beside it
+
+
+def test_time_outside_of_parts_is_charged_to_import_and_verification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    class Slow(Halves):
+        def parts(self, folder: Path) -> Iterator[PartJob]:
+            nonlocal now
+            for job in super().parts(folder):
+                now += 2.0
+                yield job
+
+        def compose(self, folder: Path, results: Sequence[Result | None]) -> Composed:
+            nonlocal now
+            now += 5.0
+            return super().compose(folder, results)
+
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    out = tmp_path / "x.tuned"
+    result = tune_composition(Slow(out), out, tuned, ignore)
+    assert result.phase_s == {**dict.fromkeys(PHASES, 0.0), "import": 4.0, "verify": 5.0}
 
 
 def test_ctrl_c_in_one_part_is_told_to_the_next(tmp_path: Path) -> None:

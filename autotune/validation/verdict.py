@@ -20,8 +20,8 @@ class Verdict:
         max_rel_err: largest |ours - theirs| / |theirs| where |theirs| is above ATOL.
         passed: same shapes and types, and and of every output each element within ATOL + RTOL·|theirs|, or the whole
             within what the model's own arithmetic is worth (``autotune.validation.allowance``).
-        mismatch: the first output of another shape or type, or of integers that differ, in words; the errors are those
-            of the other outputs.
+        mismatch: the first output of another shape or type, of integers that differ, or of NaN and infinities that the
+            other side lacks, in words; the errors are those of all other numbers.
         bound: what decided: ``tolerance`` if that was enough; ``fp64`` or ``spread`` if the model's own arithmetic was
             asked, with or without results in 64 bits.
         allowed: that bound in words.

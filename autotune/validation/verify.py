@@ -144,9 +144,12 @@ class _Comparison:
                 self._fail(f"{wrong} of {mine.size} elements of output {number} differ")
             return
         a, b = mine.astype(np.float64), other.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
         if not np.allclose(a, b, RTOL, ATOL, equal_nan=True) and not self._accepts(number, mine):
             self._passed = False
-        finite = np.isfinite(a) & np.isfinite(b)
+            odd = int(np.count_nonzero(~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))))
+            if odd:
+                self._fail(f"{odd} of {a.size} elements of output {number} are NaN or infinite on one side alone")
         difference, scale = np.abs(a[finite] - b[finite]), np.abs(b[finite])
         if difference.size:
             self._worst_abs = max(self._worst_abs, float(difference.max()))

@@ -10,7 +10,6 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  # by importing it, np.dtype("bfloat16") exists
 import numpy as np
-import tvm
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
@@ -28,6 +27,7 @@ from schedules.templates.cpu.pooling import pool2d
 from schedules.templates.instructions.dots import FORMS, TAPS, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
 from schedules.templates.low_bit.low_bit_tiles import low_bit_tiles
+from tests.schedules_tests.guarded import GuardedTensor
 from tests.shipping import loaded_kernel
 
 Array = NDArray[Any]
@@ -84,17 +84,24 @@ def inputs(func: tirx.PrimFunc, seed: int = 0) -> list[Array]:
 def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]) -> Array:
     """Return the output of ``func`` under ``config``, compiled even where its template writes assembly.
 
+    It runs twice: with nothing to be touched behind its tensors, and with nothing in front of them.
+
     Raises:
         ScheduleError: if the config is illegal.
     """
     kernel = loaded_kernel(func, config, target)
     changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
-    arguments = [tvm.runtime.tensor(changed.get(index, array)) for index, array in enumerate(arrays)]
     out_dtype = dtypes(func)[-1]
     nothing = 77 if out_dtype.kind in "iu" else np.nan  # what is not written shows
-    output = tvm.runtime.tensor(np.full(shapes(func)[-1], nothing, out_dtype))
-    kernel(*arguments, output)
-    return output.numpy()
+    given = [*(changed.get(index, array) for index, array in enumerate(arrays))]
+    unwritten = np.full(shapes(func)[-1], nothing, out_dtype)
+    outputs = []
+    for at_end in (True, False):
+        tensors = [GuardedTensor(array, at_end) for array in (*given, unwritten)]
+        kernel(*(guarded.tensor for guarded in tensors))
+        outputs.append(tensors[-1].read())
+    np.testing.assert_array_equal(*outputs)
+    return outputs[0]
 
 
 def from_te(*tensors: te.Tensor) -> tirx.PrimFunc:

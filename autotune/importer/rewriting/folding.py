@@ -84,6 +84,8 @@ def known_results(node: NodeProto, scope: Scope, largest: int = LARGEST) -> dict
         return empty
     if node.op_type == "Pow" and helper.tensor_dtype_to_np_dtype(scope.types.get(first, 0) or 1).kind in "iu":
         return None  # its rewrite is exact where NumPy's doubles are not, and is folded
+    if node.op_type == "ReduceMean" and 0 in scope.shapes.get(first, ()):
+        return None  # its rewrite is 0 as in ONNX Runtime, where NumPy's mean of nothing is NaN, and is folded
     feed = _feed(node, scope)
     return None if feed is None else evaluated(node, feed, scope, largest)
 

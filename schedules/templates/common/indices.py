@@ -11,6 +11,7 @@ from __future__ import annotations
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir.expr import TensorLoad
 from tvm.sym.analyzer import Analyzer
 
 from schedules.templates.common.structure import nodes_below
@@ -49,6 +50,30 @@ def exact_indices(func: tirx.PrimFunc) -> tirx.PrimFunc:
     for kind in (tirx.FloorDiv, tirx.FloorMod):
         func = tvm_ffi.structural_map(func, (kind, rewritten), order="post")
     return func
+
+
+def both_sides(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` whose choices between elements of tensors say nothing about the indices of these.
+
+    LLVM evaluates both sides of a ``Select``. TVM simplifies what each side reads by the condition: of (i % 256) where
+    i < 256 is chosen it makes i, and the side that is not chosen reads beyond its tensor.
+    """
+
+    def opaque(choice: tirx.Select) -> tirx.Select:
+        sides = choice.true_value, choice.false_value
+        reads = [read for side in sides for read in nodes_below(side, TensorLoad)]
+        gathers = any(nodes_below(index, TensorLoad) for read in reads for index in read.indices)
+        if not reads or not (gathers or _is_about_indices(choice.condition)):
+            return choice
+        return tirx.Select(tirx.likely(choice.condition), *sides)
+
+    return tvm_ffi.structural_map(func, (tirx.Select, opaque), order="post")
+
+
+def _is_about_indices(condition: tirx.Expr) -> bool:
+    """Whether ``condition`` asks for more than elements of tensors."""
+    asked = tvm_ffi.structural_map(condition, (TensorLoad, lambda read: tirx.const(0, read.ty.dtype)))
+    return bool(nodes_below(asked, tirx.Var))
 
 
 def linear(value: tirx.Expr, factor: int = 1) -> tuple[Terms, int]:

@@ -25,7 +25,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from schedules.templates.common.indices import exact_indices
+from schedules.templates.common.indices import both_sides, exact_indices
 from schedules.templates.common.structure import nodes_below
 from schedules.templates.instructions.blocked_sums import blocked_sums
 from schedules.templates.instructions.byte_lookup import tables_in_registers
@@ -362,5 +362,5 @@ def compiled(func: tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm
     Raises:
         RuntimeError and its like, of TVM or LLVM, for what they cannot compile.
     """
-    module = tvm.IRModule({symbol: exact_indices(wrapped(func)).with_attr("global_symbol", symbol)})
+    module = tvm.IRModule({symbol: both_sides(exact_indices(wrapped(func))).with_attr("global_symbol", symbol)})
     return tvm.compile(module, target=target, tir_pipeline=CPU)

@@ -62,6 +62,11 @@ def test_opposite_infinities_differ():
     assert not verdict([np.inf], [-np.inf]).passed
 
 
+def test_a_refusal_for_nan_says_so():
+    result = verdict([1.0, np.nan, np.inf, np.nan], [1.0, 2.0, -np.inf, np.nan])
+    assert result.mismatch == "2 of 4 elements of output 0 are NaN or infinite on one side alone"
+
+
 def test_integers_and_booleans_are_equal_or_not():
     assert verdict(np.array([1, 2]), np.array([1, 2])).passed
     assert not verdict(np.array([1000]), np.array([1001])).passed

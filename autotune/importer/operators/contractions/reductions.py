@@ -32,10 +32,15 @@ OF_ONE = {
 
 @rewrites("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceMean", "ReduceSumSquare")
 def reduction(node: Node, e: Emit) -> list[str] | None:
-    """Over no axes: of every element by itself. Of whole numbers: sums in their type, roots and logarithms in fp64."""
+    """Over no axes: of every element by itself. Of whole numbers: sums in their type, roots and logarithms in fp64.
+
+    The mean of nothing is 0.
+    """
     axes, whole = node.axes(len(node.shape(0))), node.dtype(0).kind in "iu"
     if axes is None:
         return None
+    if axes and node.kind == "ReduceMean" and not math.prod(node.shape(0)[axis] for axis in axes):
+        return [e.reduce("ReduceSum", node.input(0), axes, bool(node.attr("keepdims", 1)))]  # 0, as ONNX Runtime's
     if not axes and node.attr("noop_with_empty_axes", 0):
         x = e.cast(node.input(0), DOUBLE) if whole and node.kind.startswith("ReduceLog") else node.input(0)
         result = OF_ONE[node.kind](e, x)
@@ -48,7 +53,7 @@ def _of_whole_numbers(node: Node, e: Emit, axes: list[int]) -> list[str] | None:
     x = node.input(0)
     if node.kind == "ReduceMean":
         count = math.prod(shape[axis] for axis in axes)
-        return [e.op("Div", e.reduce("ReduceSum", x, axes, keep), e.like(count))] if count else None
+        return [e.op("Div", e.reduce("ReduceSum", x, axes, keep), e.like(count))]
     if node.kind == "ReduceL2":
         return [e.cast(e.reduce("ReduceL2", e.cast(x, DOUBLE), axes, keep), kind)]
     if node.kind == "ReduceLogSum":

@@ -188,11 +188,15 @@ def concat(at: OpenNode) -> Made | None:
     return [(e.op("Gather", joined, places, axis=axis), Open(axis, total))]
 
 
-REDUCED_TO = {"ReduceMax": None, "ReduceMin": None, "ReduceSum": 0, "ReduceProd": 1, "ReduceL1": 0, "ReduceL2": 0}
+REDUCED_TO = {
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceLogSumExp")),
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum"), 0),
+    "ReduceProd": 1,
+}
 """Reduction → what changes nothing in it; None for the least or largest number."""
 
 
-@handles("ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+@handles(*REDUCED_TO)
 def reduction(at: OpenNode) -> Made | None:
     """Over the open axis: with elements beyond the length that change nothing."""
     node, e, size = at.node, at.e, at.open(0)
@@ -203,13 +207,14 @@ def reduction(at: OpenNode) -> Made | None:
     if size.axis not in axes:
         before = 0 if keep else sum(axis < size.axis for axis in axes)
         return [(e.reduce(node.kind, node.input(0), axes, keep), Open(size.axis - before, size.length))]
-    neutral = REDUCED_TO.get(node.kind, 0)
+    neutral = REDUCED_TO[node.kind]
     fill = at.least(0, largest=node.kind == "ReduceMin") if neutral is None else np.array(neutral)
     x = at.masked(0, fill)
     if node.kind != "ReduceMean":
         return [(e.reduce(node.kind, x, axes, keep), None)]
     others = math.prod(n for axis, n in enumerate(node.shape(0)) if axis in axes and axis != size.axis)
-    count = e.cast(e.op("Mul", size.length, e.const(np.int64(others))), node.type(0))
+    least = e.op("Max", size.length, e.const(np.int64(1)))  # ONNX Runtime's mean of nothing is 0
+    count = e.cast(e.op("Mul", least, e.const(np.int64(others))), node.type(0))
     return [(e.op("Div", e.reduce("ReduceSum", x, axes, keep), count), None)]
 
 

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from tvm import s_tir, te, tirx
 from tvm.script import tirx as T  # noqa: N812
 
-from schedules.templates.common.indices import exact_indices
+from schedules.lower import claim
+from schedules.target import Target
+from schedules.templates.common.indices import both_sides, exact_indices
+from schedules.templates.common.structure import nodes_below
+from tests.schedules_tests.programs import from_te, inputs, run
 
 ROWS, SHIFT = 8, 200
 LONG = 420
@@ -89,3 +93,33 @@ def shuffled(x: T.Buffer((T.int64(64),), "float32"), y: T.Buffer((T.int64(4), T.
 def test_a_constant_that_divides_is_taken_out() -> None:
     text = exact_indices(shuffled).script()
     assert "//" not in text
+
+
+def test_what_is_not_chosen_reads_within_its_tensor() -> None:
+    """TVM takes i for i % 256 where i < 256 is chosen, and LLVM reads that for every i."""
+    few, many = te.placeholder((256,), name="few"), te.placeholder((1024,), name="many")
+    chosen = te.compute((1024,), lambda i: tirx.Select(i < 256, few[i % 256], many[i]), name="chosen")
+    func, target = from_te(few, many, chosen), Target(kind="llvm", isa="avx2", threads=1)
+    arrays = inputs(func)
+    space = claim(func, target).space
+    for config in (space.initial[0], *space.sample(3, np.random.default_rng(0))):
+        result = run(func, config, target, arrays)  # ends the process where something else is read
+        np.testing.assert_array_equal(result, np.r_[arrays[0], arrays[1][256:]])
+
+
+def test_only_choices_that_say_something_about_indices_are_opaque() -> None:
+    x, y = te.placeholder((64,), name="x"), te.placeholder((64,), name="y")
+    at = te.placeholder((64,), "int32", name="at")
+    conditions = {
+        "index": lambda i: tirx.Select(i < 32, x[i], y[i]),
+        "gather": lambda i: tirx.Select(at[i] > 0, x[at[i]], y[i]),
+        "data": lambda i: tirx.Select(x[i] > 0.0, x[i], y[i]),
+        "numbers": lambda i: x[i] + tirx.Select(i < 32, 1.0, 2.0),
+    }
+    opaque = set()
+    for name, element in conditions.items():
+        func = both_sides(from_te(x, y, at, te.compute((64,), element, name="z")))
+        (choice,) = nodes_below(func, tirx.Select)
+        if not isinstance(choice.condition, tirx.LT | tirx.GT):
+            opaque.add(name)
+    assert opaque == {"index", "gather"}

@@ -32,6 +32,21 @@ def test_every_axis_and_order(shape, tiny_build):
         np.testing.assert_array_equal(ours, other)
 
 
+def test_reductions_of_nothing(tiny_build):
+    """A mean, of integers too, is 0 as in ONNX Runtime."""
+    kinds = ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceProd", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"]
+    nodes = [helper.make_node(kind, ["x", "rows"], [f"y{number}"]) for number, kind in enumerate(kinds)]
+    model = model_of(nodes, [value("x", (0, 3))], [n.output[0] for n in nodes], {"rows": np.array([0])}, opset=18)
+    whole = helper.make_node("ReduceMean", ["n", "rows"], ["mean"])
+    model.graph.node.append(whole)
+    model.graph.input.append(value("n", (0, 3), TensorProto.INT32))
+    model.graph.output.append(value("mean", (1, 3), TensorProto.INT32))
+    feed = {"x": np.zeros((0, 3), np.float32), "n": np.zeros((0, 3), np.int32)}
+    theirs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
+    for ours, other in zip(tiny_build(model).run(None, feed), theirs, strict=True):
+        np.testing.assert_array_equal(ours, other)
+
+
 def test_halves_are_added_up_in_fp32(tiny_build):
     node = helper.make_node("CumSum", ["x", "a"], ["y"])
     model = model_of([node], [value("x", (2, 3000), TensorProto.FLOAT16)], [], {"a": np.array(1)})

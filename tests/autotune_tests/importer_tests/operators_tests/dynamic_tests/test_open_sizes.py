@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from autotune.importer.operators.dynamic.open_sizes import REDUCED_TO
 from tests.autotune_tests.importer_tests.built import close, run, run_all
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
@@ -215,6 +216,17 @@ def test_what_counts_is_right(tmp_path, name):
     outputs = run_all(behind(nodes, kind), tmp_path, [{"x": x} for x in FEEDS.values()])
     for case, (ours, theirs) in zip(FEEDS, outputs, strict=True):
         assert close(ours, theirs), case
+
+
+@pytest.mark.parametrize("kind", REDUCED_TO)
+def test_reductions_of_a_slice_whose_length_is_an_input(tmp_path, kind):
+    """What they make of nothing, too: a mean is 0, a maximum minus infinity."""
+    nodes = [NODE("Slice", ["x", "zero", "n", "zero"], ["rows"]), NODE(kind, ["rows", "zero"], ["y"])]
+    inputs = [value("x", (ROWS, COLUMNS)), value("n", (1,), INT64)]
+    model = model_of(nodes, inputs, ["y"], {"zero": np.array([0])}, opset=18)
+    feeds = [{"x": abs(MIXED), "n": np.array([length])} for length in (3, 0, ROWS)]
+    for ours, theirs in run_all(model, tmp_path, feeds):
+        np.testing.assert_allclose(ours[0], theirs[0], 1e-4, 1e-5)
 
 
 @pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin", "ReduceMean", "ArgMax"])

@@ -78,7 +78,7 @@ def fitting_feed(
     """
     end = time.monotonic() + MOST_S
     fitting: Feed | None = None
-    feeds = itertools.islice(_feeds(model, feed), MOST_FILLING if runs else MOST_FEEDS)
+    feeds = itertools.islice(_feeds(model, feed, runs), MOST_FILLING if runs else MOST_FEEDS)
     for other in itertools.takewhile(lambda _: time.monotonic() < end, feeds):
         outputs = run(other)
         if outputs is not None and is_filled(outputs):
@@ -95,17 +95,23 @@ def is_filled(outputs: Outputs) -> bool:
 def assumed_values(feed: Feed, fitting: Feed) -> str:
     """The line that says which inputs of ``fitting`` have other values than in ``feed``."""
     changed = [name for name, array in fitting.items() if not np.array_equal(array, feed[name])]
-    shown = (np.array2string(fitting[name], separator=", ", threshold=MOST_NUMBERS) for name in changed)
-    values = ", ".join(f"{name!r} = {' '.join(text.split())}" for name, text in zip(changed, shown, strict=True))
+    values = ", ".join(f"{name!r} = {_shown(fitting[name])}" for name in changed)
     return (
         f"random values make no call with a result; the model is verified and timed with {values}; for other values "
         "make these inputs constants of the model"
     )
 
 
-def _feeds(model: onnx.ModelProto, feed: Feed) -> Iterator[Feed]:
+def _shown(array: NDArray[Any]) -> str:
+    """The numbers of a short array; how they lie of a longer one."""
+    if array.size > MOST_NUMBERS and array.dtype.kind != "O":
+        return f"{array.size:,} numbers from {array.min():.3g} to {array.max():.3g}"
+    return " ".join(np.array2string(array, separator=", ", threshold=MOST_NUMBERS).split())
+
+
+def _feeds(model: onnx.ModelProto, feed: Feed, runs: bool) -> Iterator[Feed]:
     """Copies of ``feed`` with other values than it has, the likely ones first."""
-    walk = _Walk(model)
+    walk = _Walk(model, runs)
     candidates = {name: walk.candidates(name, array) for name, array in feed.items()}
     candidates = {name: arrays for name, arrays in candidates.items() if arrays}
     if not candidates:
@@ -120,9 +126,14 @@ def _feeds(model: onnx.ModelProto, feed: Feed) -> Iterator[Feed]:
 
 
 class _Walk:
-    """The readers of the inputs of a model."""
+    """The readers of the inputs of a model.
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    Args:
+        runs: whether the model runs random inputs.
+    """
+
+    def __init__(self, model: onnx.ModelProto, runs: bool) -> None:
+        self._runs = runs
         self._nodes = list(walk_nodes(model.graph.node))
         self._shapes = {name: tuple(size or 1 for size in sizes) for name, sizes in value_shapes(model).items()}
         small = (tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= MOST_NUMBERS)
@@ -142,6 +153,8 @@ class _Walk:
                 return [np.full(drawn.shape, share, drawn.dtype) for share in (0.5, 0.0)]
             readers = [reader for reader in readers if reader.node.op_type in ("Resize", "Upsample") and reader.input]
             lists = [_sizes(reader, drawn.size) for reader in readers if drawn.size <= MOST_NUMBERS]
+            if not any(lists) and not self._runs:  # a Cast may make indices of it: the image that a box belongs to
+                return [drawn - np.floor(drawn), np.zeros_like(drawn)]
         elif drawn.dtype not in (np.int32, np.int64):
             return []
         elif drawn.size > MOST_NUMBERS:

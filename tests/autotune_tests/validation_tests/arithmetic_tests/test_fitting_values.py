@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import parser
 
@@ -130,3 +131,25 @@ def test_axes_in_another_file_are_passed_over():
     axes.ClearField("raw_data")
     model.graph.initializer.extend([onnx.numpy_helper.from_array(np.array([0]), "a"), axes])
     assert fitting_feed(model, drawn(model), lambda feed: [feed["x"][: feed["n"][0]]])["n"] == 8
+
+
+def test_floats_that_become_indices_are_shares_of_one():
+    """A box's first number may say which image it belongs to."""
+    model = model_of(
+        """(float[2,3] x, float[1,2] n) => (float[A,B] z) <int64 c = {0}>
+        { k = Gather<axis = 1>(n, c) i = Cast<to = 7>(k) z = Gather(x, i) }"""
+    )
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+
+    def run(feed):
+        return None if not 0 <= feed["n"][0, 0] < 2 else session.run(None, feed)
+
+    feed = {"x": np.ones((2, 3), np.float32), "n": np.array([[-7.25, 5.5]], np.float32)}
+    fitting = fitting_feed(model, feed, run)
+    np.testing.assert_array_equal(fitting["n"], [[0.75, 0.5]])
+    assert fitting_feed(model, feed, run, runs=True) is None  # other floats make no better call
+
+
+def test_of_many_numbers_the_ends_are_told():
+    feed, fitting = {"x": np.zeros(20)}, {"x": np.linspace(0.25, 0.5, 20)}
+    assert "with 'x' = 20 numbers from 0.25 to 0.5;" in assumed_values(feed, fitting)

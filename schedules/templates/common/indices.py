@@ -8,9 +8,12 @@ constants and negative factors, 6,000 random maps came out right.
 
 from __future__ import annotations
 
+import functools
+
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
 from tvm.sym.analyzer import Analyzer
 
@@ -68,6 +71,54 @@ def both_sides(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.Select(tirx.likely(choice.condition), *sides)
 
     return tvm_ffi.structural_map(func, (tirx.Select, opaque), order="post")
+
+
+def conditions_in_order(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func``, lowered to loops, with elements in conditions read only where what needs no element holds.
+
+    TVM makes ``i < 10 and x[i] > 0`` of two conditions, one within the other, and LLVM evaluates both of its sides.
+    """
+
+    def ordered(call: Call) -> tirx.Expr:
+        if getattr(call.op, "name", "") != "prim.if_then_else":
+            return call
+        condition, chosen, other = call.args
+        kind = type(condition)
+        if kind not in (tirx.And, tirx.Or):
+            return call
+        terms = sorted(_terms(condition, kind), key=_reads)
+        last = next((place for place, term in enumerate(terms) if _reads(term)), len(terms))
+        if last == 0 or last == len(terms):
+            return call
+        result = chosen if kind is tirx.And else other
+        for term in [*reversed(terms[last:]), functools.reduce(kind, terms[:last])]:
+            both = (result, other) if kind is tirx.And else (chosen, result)
+            result = tirx.if_then_else(term, *both)
+        return result
+
+    def nested(choice: tirx.IfThenElse) -> tirx.Stmt:
+        terms = sorted(_terms(choice.condition, tirx.And), key=_reads)
+        if choice.else_case is not None or _reads(terms[0]) or not _reads(terms[-1]):
+            return choice
+        body = choice.then_case
+        for term in reversed(terms):
+            body = tirx.IfThenElse(term, body, None)
+        return body
+
+    func = tvm_ffi.structural_map(func, (Call, ordered), order="post")
+    return tvm_ffi.structural_map(func, (tirx.IfThenElse, nested), order="post")
+
+
+def _terms(condition: tirx.Expr, kind: type) -> list[tirx.Expr]:
+    """What ``kind``, And or Or, joins, in order."""
+    if isinstance(condition, kind):
+        return [*_terms(condition.a, kind), *_terms(condition.b, kind)]  # type: ignore[attr-defined]
+    return [condition]
+
+
+def _reads(value: tirx.Expr) -> bool:
+    """Whether ``value`` reads elements of tensors."""
+    return bool(nodes_below(value, TensorLoad))
 
 
 def _is_about_indices(condition: tirx.Expr) -> bool:

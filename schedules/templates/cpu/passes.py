@@ -25,7 +25,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from schedules.templates.common.indices import both_sides, exact_indices
+from schedules.templates.common.indices import both_sides, conditions_in_order, exact_indices
 from schedules.templates.common.structure import nodes_below
 from schedules.templates.instructions.blocked_sums import blocked_sums
 from schedules.templates.instructions.byte_lookup import tables_in_registers
@@ -122,6 +122,12 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
         return tirx.Evaluate(tirx.const(0, "int32"))
 
     functions = {name: tvm_ffi.structural_map(func, (tirx.AssertStmt, trusted)) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def in_order(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels whose conditions read elements in order."""
+    functions = {name: conditions_in_order(func) for name, func in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -326,6 +332,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.StmtSimplify(),
         new.RemoveNoOp(),
         old.RewriteUnsafeSelect(),
+        tvm.transform.module_pass(in_order, opt_level=0, name="InOrder"),
         new.FP8ComputeLegalize(),
         new.VerifyMemory(),
         new.SplitHostDevice(),

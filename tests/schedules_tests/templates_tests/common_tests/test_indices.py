@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tvm import s_tir, te, tirx
 from tvm.script import tirx as T  # noqa: N812
 
-from schedules.lower import claim
+from schedules.lower import BASELINE, claim
 from schedules.target import Target
-from schedules.templates.common.indices import both_sides, exact_indices
+from schedules.templates.common.indices import both_sides, conditions_in_order, exact_indices
 from schedules.templates.common.structure import nodes_below
 from tests.schedules_tests.programs import from_te, inputs, run
 
@@ -123,3 +123,35 @@ def test_only_choices_that_say_something_about_indices_are_opaque() -> None:
         if not isinstance(choice.condition, tirx.LT | tirx.GT):
             opaque.add(name)
     assert opaque == {"index", "gather"}
+
+
+@pytest.mark.parametrize("kind", [tirx.And, tirx.Or])
+def test_elements_in_conditions_are_read_where_the_rest_holds(kind: type) -> None:
+    """TVM joins two conditions, one within the other, and LLVM would read x up to 16."""
+    x = te.placeholder((10,), name="x")
+
+    def element(i: tirx.Var) -> tirx.Expr:
+        positive = tirx.if_then_else(x[i] > 0.5, 1.0, 2.0)
+        if kind is tirx.And:
+            return tirx.if_then_else(i < 10, positive, 2.0)
+        return tirx.if_then_else(i >= 10, 1.0, positive)
+
+    func, target = from_te(x, te.compute((16,), element, name="y")), Target(kind="llvm", isa="avx2", threads=1)
+    (values,) = inputs(func)
+    result = run(func, BASELINE, target, [values])  # ends the process where something else is read
+    np.testing.assert_array_equal(result[:10], np.where(values > 0.5, 1, 2))
+    np.testing.assert_array_equal(result[10:], 2 if kind is tirx.And else 1)
+
+
+def test_statements_read_elements_of_their_conditions_in_order() -> None:
+    @T.prim_func(s_tir=True)
+    def func(x: T.Buffer((10,), "float32"), y: T.Buffer((16,), "float32")) -> None:
+        for i in range(16):
+            if x[i] > T.float32(0.5) and i < 10:
+                y[i] = T.float32(1)
+
+    (outer, inner) = nodes_below(conditions_in_order(func), tirx.IfThenElse)
+    outer, inner = (outer, inner) if nodes_below(outer, tirx.IfThenElse)[1:] else (inner, outer)
+    assert isinstance(outer.condition, tirx.LT)
+    assert isinstance(inner.condition, tirx.GT)
+    assert outer.then_case.same_as(inner)

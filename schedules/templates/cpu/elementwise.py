@@ -38,6 +38,7 @@ from schedules.templates.common.structure import (
 )
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.passes import CUT
+from schedules.templates.instructions.bindings import read_once
 from schedules.templates.nests.merged_axes import merged, overlapping, simple_indices, turned_axis
 from schedules.templates.template import OneAlgorithm
 
@@ -65,7 +66,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
-    version = 5
+    version = 6
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces and each computes one element from its axes."""
@@ -142,7 +143,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
 def _inlined(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """``func`` with its stages inlined, unless that would grow beyond measure, over the fewest axes."""
-    sch = s_tir.Schedule(vector_math(simple_indices(func)))
+    sch = s_tir.Schedule(vector_math(read_once(simple_indices(func))))
     for block in blocks_in_order(func)[:-1]:
         if not _grows(sch, block.name_hint):
             sch.compute_inline(sch.get_sblock(block.name_hint))

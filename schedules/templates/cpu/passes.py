@@ -33,6 +33,7 @@ from schedules.templates.instructions.dots import definitions, operands_loaded, 
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.llvm_target import cpu_features
 from schedules.templates.instructions.rounding import rounded_in_bits
+from schedules.templates.instructions.bindings import bound_in_memory
 from schedules.templates.instructions.wrapped import functions_called, wrapped
 
 CPU = "tune-cpu"
@@ -112,6 +113,12 @@ def _on_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def small_buffers_on_stack(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Small buffers become ``alloca``s instead of workspaces of the runtime."""
     functions = {name: _on_stack(func) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def bindings_in_memory(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels without long chains of bindings."""
+    functions = {name: bound_in_memory(func) for name, func in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -344,7 +351,8 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 def _finalised() -> Pass:
     on_stack = tvm.transform.module_pass(small_buffers_on_stack, opt_level=0, name="SmallBuffersOnStack")
     told = tvm.transform.module_pass(workspaces_told, opt_level=0, name="WorkspacesTold")
-    steps = [told, on_stack, tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
+    held = tvm.transform.module_pass(bindings_in_memory, opt_level=0, name="BindingsInMemory")
+    steps = [held, told, on_stack, tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
     return tvm.transform.Sequential(steps)
 
 

@@ -364,6 +364,9 @@ def nearest(x: tirx.Expr) -> tirx.Expr:
     return tirx.call_llvm_pure_intrin(x.ty.dtype, "llvm.nearbyint", x)
 
 
+ROUNDINGS = ("tirx.nearbyint",)
+"""Those of ``REPLACEMENTS`` that are one instruction."""
+
 REPLACEMENTS: dict[str, Callable[..., tirx.Expr]] = {
     "tirx.exp": exp,
     "tirx.log": log,

@@ -34,6 +34,7 @@ from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.llvm_target import cpu_features
 from schedules.templates.instructions.rounding import rounded_in_bits
 from schedules.templates.instructions.bindings import bound_in_memory
+from schedules.templates.instructions.outer_choices import choices_in_front
 from schedules.templates.instructions.wrapped import functions_called, wrapped
 
 CPU = "tune-cpu"
@@ -134,6 +135,12 @@ def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
 
 CUT = "pragma_loop_partition_hint"
 """TVM's name of the annotation that has a loop of constant extent cut."""
+
+
+def choices_outside(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels whose marked loops have choices in front of them."""
+    functions = {name: choices_in_front(func) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def cut_at_marks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -319,6 +326,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tvm.transform.module_pass(in_blocks, opt_level=0, name="InBlocks"),
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
+        tvm.transform.module_pass(choices_outside, opt_level=0, name="ChoicesOutside"),
         tvm.transform.module_pass(cut_at_marks, opt_level=0, name="CutAtMarks"),
         new.NarrowDataType(32),
         tvm.transform.module_pass(numbers_kept, opt_level=0, name="NumbersKept"),

@@ -22,9 +22,6 @@ from tvm.ir.expr import TensorLoad
 
 from schedules.templates.common.structure import nodes_below
 
-CHOICE = "tirx.if_then_else"
-"""The call that computes only one of its two values: what is bound within stays there."""
-
 LONGEST = 10_000
 """Names in a stored value, written out, from which on what it binds is in memory. One function has up to a few hundred,
 two have some 10,000 and compile in 0.1 s, three some 500,000. Heuristic."""
@@ -60,9 +57,14 @@ def read_once(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(func, (s_tir.SBlock, named), order="post")
 
 
+def is_choice(call: Call) -> bool:
+    """Return whether ``call`` computes only one of two values: what they bind stays there."""
+    return str(getattr(call.op, "name", "")).endswith("if_then_else")
+
+
 def _repeated(value: tirx.Expr, params: Sequence[tirx.Var]) -> list[TensorLoad]:
     """Reads of stages' results that are in ``value`` more than once, and not only where a choice may leave them out."""
-    if any(str(getattr(call.op, "name", "")) == CHOICE for call in nodes_below(value, Call)):
+    if any(map(is_choice, nodes_below(value, Call))):
         return []
     repeated, seen = list[TensorLoad](), list[TensorLoad]()
     for load in nodes_below(value, TensorLoad):
@@ -135,7 +137,7 @@ class _Straight:
 
     def _called(self, call: Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         """A choice keeps what its values bind."""
-        if str(getattr(call.op, "name", "")) != CHOICE:
+        if not is_choice(call):
             return mutator.default_mutate(call)
         values = [
             tvm_ffi.structural_map(value, (tirx.Var, lambda var: self._names.get(var, var))) for value in call.args[1:]

@@ -96,6 +96,14 @@ def turned_axis(block: s_tir.SBlock) -> int | None:
     return None
 
 
+def steps_of_reads(block: s_tir.SBlock) -> list[int]:
+    """Elements from what a vector's lane reads to what the next one does, of every read whose position is a sum."""
+    variables = [axis.var for axis in block.iter_vars]
+    loads = nodes_below(block.body, TensorLoad)
+    moves = (_moves(_offset(load.source, [_without_loads(index) for index in load.indices]), variables) for load in loads)
+    return [steps[-1] for steps in moves if steps]
+
+
 def overlapping(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
     """``func`` of one stage, with vectors in place of its innermost axis, of which the last begins earlier.
 

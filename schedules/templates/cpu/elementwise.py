@@ -204,7 +204,21 @@ def _by_rows(block: tirx.SBlock, vector: int, chunks: int) -> bool:
 
 def _is_spread(block: tirx.SBlock) -> bool:
     """Return whether lanes read every second, third … element: LLVM permutes vectors, where TVM inserts each number."""
-    return any(step not in (0, 1) and abs(step) < FAR for step in steps_of_reads(block))
+    return any(steps[-1] not in (0, 1) and abs(steps[-1]) < FAR for steps in steps_of_reads(block))
+
+
+def _pixel_axes(block: tirx.SBlock) -> tuple[int, int] | None:
+    """Axes of pixels and of their few channels, where pixels of few channels are put together or taken apart; else None.
+
+    LLVM makes vectors of neighbouring pixels and permutes them, if the few channels are written out.
+    """
+    sizes, steps = extents(block, SPATIAL), steps_of_reads(block)
+    few = [axis for axis, size in enumerate(sizes) if 1 < size < LEAST_ROW]
+    last = len(sizes) - 1
+    if last in few and last and sizes[-2] >= LEAST_ROW:
+        return (last - 1, last) if any(own[-2] == 1 and own[-1] >= FAR for own in steps) else None
+    apart = [axis for axis in few if any(own[axis] == 1 and own[-1] == sizes[axis] for own in steps)]
+    return (last, apart[0]) if apart and sizes[-1] >= LEAST_ROW else None
 
 
 def _is_cut(block: tirx.SBlock, vector: int) -> bool:
@@ -284,7 +298,15 @@ def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, u
     """
     block = sch.get_sblock(name)
     loops = sch.get_loops(block)
-    if _by_rows(sch.get(block), vector, chunks):
+    by_pixels = _pixel_axes(sch.get(block))
+    if by_pixels is not None:
+        pixels, channels = (loops[axis] for axis in by_pixels)
+        outside = [loop for axis, loop in enumerate(loops) if axis not in by_pixels]
+        sch.reorder(*outside, pixels, channels)
+        sch.unroll(channels)
+        outer = sch.fuse(*outside) if outside else pixels
+        steps, unroll = int(sch.get(outer).extent), 1
+    elif _by_rows(sch.get(block), vector, chunks):
         outer, steps, unroll = sch.fuse(*loops[:-1]), size // int(sch.get(loops[-1]).extent), 1
         if _marks(sch.get(block).body):
             sch.annotate(loops[-1], CUT, 1)

@@ -299,9 +299,10 @@ def _averaged(layouts: TensorLayouts, image: relax.Expr, shape: Shape, pooling: 
     around = [(0, 0), (0, 0), (top, bottom + below), (left, right + beyond)]
     inner = np.ones((1, 1, height, width), np.float32)
     if pooling.count_include_pad:
-        counted = np.pad(np.pad(inner, [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=1), [
-            (0, 0), (0, 0), (0, below), (0, beyond)
-        ])
+        counted = np.pad(
+            np.pad(inner, [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=1),
+            [(0, 0), (0, 0), (0, below), (0, beyond)],
+        )
     else:
         counted = np.pad(inner, around)
     if any(map(any, around)):

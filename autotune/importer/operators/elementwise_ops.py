@@ -19,9 +19,8 @@ ARTANH = (0.2817465726, 0.2796141884, 0.4002485372, 0.6666631594, 2.0000000079)
 """2 artanh s ÷ s as a polynomial of s² up to 1/9, highest degree first: fitted at Chebyshev's points, relative error
 4e-9."""
 
-MISH_LIMITS = {DOUBLE: 40, TensorProto.FLOAT16: 5}
+MISH_LIMITS = {int(DOUBLE): 40, int(TensorProto.FLOAT16): 5}
 """Types whose largest argument of a power is not 20; powers of it are finite."""
-
 
 
 @rewrites("CastLike")

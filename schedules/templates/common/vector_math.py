@@ -135,7 +135,10 @@ def _through_words(cast: tirx.Cast) -> tirx.Expr:
 
 
 def _replaced(call: Call) -> tirx.Expr:
-    replace = REPLACEMENTS.get(str(getattr(call.op, "name", "")))
+    name = str(getattr(call.op, "name", ""))
+    if name == "tirx.isnan" and str(call.args[0].ty.dtype) == "float32":
+        return _is_no_number(call.args[0])
+    replace = REPLACEMENTS.get(name)
     if replace is None or str(call.ty.dtype) != "float32":
         return call
     if len(call.args) == 2:
@@ -144,6 +147,12 @@ def _replaced(call: Call) -> tirx.Expr:
     if replace is nearest:  # mentions x once; TVM vectorises no binding twice, and a rounded stage may be inlined twice
         return nearest(call.args[0])
     return _bind("x", call.args[0], replace)
+
+
+def _is_no_number(x: tirx.Expr) -> tirx.Expr:
+    """A comparison of bits: a call that yields truth values is no vector in TVM."""
+    bits = tirx.reinterpret("int32", x) & tirx.const(2**31 - 1, "int32")
+    return bits > tirx.const(0x7F800000, "int32")
 
 
 def exp(x: tirx.Expr) -> tirx.Expr:

@@ -208,7 +208,7 @@ def _is_spread(block: tirx.SBlock) -> bool:
 
 
 def _pixel_axes(block: tirx.SBlock) -> tuple[int, int] | None:
-    """Axes of pixels and of their few channels, where pixels of few channels are put together or taken apart; else None.
+    """Axes of pixels and of their few channels, if pixels are put together or taken apart; else None.
 
     LLVM makes vectors of neighbouring pixels and permutes them, if the few channels are written out.
     """

@@ -27,14 +27,14 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import both_sides, exact_indices
 from schedules.templates.common.structure import nodes_below
+from schedules.templates.instructions.bindings import bound_in_memory
 from schedules.templates.instructions.blocked_sums import blocked_sums
 from schedules.templates.instructions.byte_lookup import tables_in_registers
 from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.llvm_target import cpu_features
-from schedules.templates.instructions.rounding import rounded_in_bits
-from schedules.templates.instructions.bindings import bound_in_memory
 from schedules.templates.instructions.outer_choices import choices_in_front
+from schedules.templates.instructions.rounding import rounded_in_bits
 from schedules.templates.instructions.wrapped import functions_called, wrapped
 
 CPU = "tune-cpu"

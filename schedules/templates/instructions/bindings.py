@@ -7,8 +7,9 @@ would be 2ⁿ long.
 
     y = let b = (let a = f(x) in g(a)) in h(b)    →    a[0] = f(x); b[0] = g(a[0]); y = h(b[0])
 
-LLVM's writer in TVM simplifies every value that it binds, with what was bound before in place of its names. Three ``tanh``
-in a row took 5 s, four more than a minute. It does not know what a buffer holds, and LLVM makes registers of these.
+LLVM's writer in TVM simplifies every value that it binds, with what was bound before in place of its names. Three
+``tanh`` in a row took 5 s, four more than a minute. It does not know what a buffer holds, and LLVM makes registers of
+these.
 """
 
 from __future__ import annotations

@@ -96,7 +96,9 @@ def steps_of_reads(block: s_tir.SBlock) -> list[list[int]]:
     """Elements that a step of each axis moves a read by, of every read whose position is a sum of such steps."""
     variables = [axis.var for axis in block.iter_vars]
     loads = nodes_below(block.body, TensorLoad)
-    moves = (_moves(_offset(load.source, [_without_loads(index) for index in load.indices]), variables) for load in loads)
+    moves = (
+        _moves(_offset(load.source, [_without_loads(index) for index in load.indices]), variables) for load in loads
+    )
     return [steps for steps in moves if steps]
 
 

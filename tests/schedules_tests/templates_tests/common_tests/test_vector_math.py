@@ -235,3 +235,13 @@ def test_what_saturates_is_exactly_one(name: str) -> None:
     """A Gelu of a large negative number is that number times 1 − 1."""
     x = np.array([10, 1e4, 1e30, math.inf], np.float32)
     assert evaluate(name, np.concatenate([x, -x])).tolist() == [1.0] * 4 + [-1.0] * 4
+
+
+def test_the_question_for_a_number_is_a_comparison_of_bits() -> None:
+    x = te.placeholder((6,), name="x")
+    func = vector_math(from_te(x, te.compute((6,), lambda i: tirx.isnan(x[i]).astype("uint8"), name="y")))
+    assert "isnan" not in func.script()
+    values = np.array([math.nan, -math.nan, math.inf, -math.inf, 0, 3e38], np.float32)
+    result = tvm.runtime.tensor(np.zeros(6, np.uint8))
+    tvm.compile(func, target="llvm")(tvm.runtime.tensor(values), result)
+    assert result.numpy().tolist() == [1, 1, 0, 0, 0, 0]

@@ -44,13 +44,13 @@ def choices_in_front(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _conditions(value: tirx.Expr, var: tirx.Var) -> list[tirx.Expr]:
     """Different conditions of choices in ``value``; none if one of them depends on ``var``: LLVM masks lanes then."""
-    found: list[tirx.Expr] = []
+    different: list[tirx.Expr] = []
     for call in filter(is_choice, nodes_below(value, Call)):
         if any(name.same_as(var) for name in nodes_below(call.args[0], tirx.Var)):
             return []
-        if not any(tvm_ffi.structural_equal(call.args[0], other) for other in found):
-            found.append(call.args[0])
-    return found
+        if not any(tvm_ffi.structural_equal(call.args[0], other) for other in different):
+            different.append(call.args[0])
+    return different
 
 
 def _chosen(value: tirx.Expr, conditions: list[tirx.Expr], row: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:

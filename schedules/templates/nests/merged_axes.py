@@ -88,8 +88,8 @@ def turned_axis(block: s_tir.SBlock) -> int | None:
     """
     if TURNED in block.annotations:
         return int(block.annotations[TURNED])
-    found = (moves.index(1) for moves in steps_of_reads(block) if moves[-1] >= FAR and 1 in moves)
-    return next(found, None)
+    turned = (moves.index(1) for moves in steps_of_reads(block) if moves[-1] >= FAR and 1 in moves)
+    return next(turned, None)
 
 
 def steps_of_reads(block: s_tir.SBlock) -> list[list[int]]:

@@ -61,7 +61,6 @@ EXPANDED = frozenset(
         "HammingWindow",
         "HannWindow",
         "LinearAttention",
-        "Mish",
         "NegativeLogLikelihoodLoss",
         "RMSNormalization",
         "RotaryEmbedding",

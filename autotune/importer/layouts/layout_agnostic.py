@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 from autotune.importer.layouts.packing import Array, Shape, reached
@@ -54,6 +55,9 @@ UNARY = frozenset(
 """Operations f with a finite f(0): channels that are padded with zeros stay finite."""
 
 BINARY = frozenset(f"relax.{name}" for name in ["add", "subtract", "multiply", "maximum", "minimum"])
+
+MOST_TAPS = 16
+"""Taps of an average that is a sum of images, in one kernel. Heuristic: each of them is written out."""
 
 CHANNELS = 1
 """Axis of channels, as ONNX has it."""
@@ -271,17 +275,50 @@ def images_added(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Valu
 
 
 def pooling(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
-    """Native unless there are fewer channels than a block holds."""
+    """Native; an average of fewer channels than a block holds is a sum of plain images, one for each tap."""
     value, attrs = layouts.value(call.args[0]), call.attrs
-    if value is None or len(shape) != 4 or str(attrs.layout) != "NCHW" or value.channels < layouts.block:
+    if value is None or len(shape) != 4 or str(attrs.layout) != "NCHW":
         return None
     kind = "max" if str(call.op.name) == "relax.nn.max_pool2d" else "avg"
     sizes: list[Any] = [
         tuple(int(part) for part in parts) for parts in (attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation)
     ]
     pooling = Pooling(kind, Window(*sizes), (shape[2], shape[3]), bool(attrs.count_include_pad))
+    if value.channels < layouts.block:
+        few = kind == "avg" and math.prod(pooling.window.size) <= MOST_TAPS and str(call.ty.dtype) == "float32"
+        return Value(shape, plain=_averaged(layouts, layouts.plain(value), value.shape, pooling)) if few else None
     out = layouts.emit_anchor("pool", partial(layouts.pool, pooling=pooling), layouts.native(value))
     return Value(shape, native=out)
+
+
+def _averaged(layouts: TensorLayouts, image: relax.Expr, shape: Shape, pooling: Pooling) -> relax.Expr:
+    """Emit the average of a few taps: the sum of strided images, times one over their number at each pixel."""
+    window, (height, width) = pooling.window, shape[2:]
+    top, left, bottom, right = window.padding
+    below, beyond = window.overhang(pooling.out_size, height, width)
+    around = [(0, 0), (0, 0), (top, bottom + below), (left, right + beyond)]
+    inner = np.ones((1, 1, height, width), np.float32)
+    if pooling.count_include_pad:
+        counted = np.pad(
+            np.pad(inner, [(0, 0), (0, 0), (top, bottom), (left, right)], constant_values=1),
+            [(0, 0), (0, 0), (0, below), (0, beyond)],
+        )
+    else:
+        counted = np.pad(inner, around)
+    if any(map(any, around)):
+        image = layouts.builder.emit(relax.op.nn.pad(image, [side for pair in around for side in pair]))
+    total, counts = None, np.zeros((1, 1, *pooling.out_size), np.float32)
+    for y, x in np.ndindex(*window.size):
+        begin = [y * window.dilation[0], x * window.dilation[1]]
+        end = [b + (o - 1) * s + 1 for b, o, s in zip(begin, pooling.out_size, window.strides, strict=True)]
+        tap = relax.op.strided_slice(image, [2, 3], begin, end, list(window.strides))
+        tap = layouts.builder.emit(tap)
+        total = tap if total is None else layouts.builder.emit(relax.op.add(total, tap))
+        rows, columns = (slice(b, e, s) for b, e, s in zip(begin, end, window.strides, strict=True))
+        counts += counted[:, :, rows, columns]
+    share = np.float32(1) / counts
+    factor = share.reshape(-1)[:1].reshape(()) if (share == share.flat[0]).all() else share
+    return layouts.builder.emit(relax.op.multiply(total, layouts.constant(factor)))
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ KERNEL_OPS = 65536
 """Additions that take as long as one more kernel: a launch takes some 1 µs, in which two cores add some 64,000 numbers,
 16 in a vector. Heuristic, not measured."""
 
-LARGEST_PART = 128
-"""Operators in the expression of an element from which on what several operators read is a kernel of its own. Two
-``Mish`` in a row have some 200 and compile in 0.2 s, three some 2,000 and take 5 s. Heuristic."""
+LARGEST_PART = 1024
+"""Operators in the expression of an element from which on what several operators read is a kernel of its own. Kernels
+without a reduction read each result once, and compile in time that is linear in a chain; others may not. Heuristic."""
 
 SLOW = {"divide": 8, "tir_sqrt": 8, "tir_rsqrt": 8, "tir_exp": 16, "tir_sigmoid": 24, "tir_tanh": 24, "erf": 24}
 """Additions that an operator takes as long as: some instructions, or one that takes long. Heuristic, not measured."""

@@ -15,6 +15,13 @@ from autotune.importer.rewriting.relax_values import dtype_of
 
 DOUBLE = TensorProto.DOUBLE
 
+ARTANH = (0.2817465726, 0.2796141884, 0.4002485372, 0.6666631594, 2.0000000079)
+"""2 artanh s ÷ s as a polynomial of s² up to 1/9, highest degree first: fitted at Chebyshev's points, relative error
+4e-9."""
+
+MISH_LIMITS = {int(DOUBLE): 40, int(TensorProto.FLOAT16): 5}
+"""Types whose largest argument of a power is not 20; powers of it are finite."""
+
 
 @rewrites("CastLike")
 def cast_like(node: Node, e: Emit) -> list[str] | None:
@@ -139,15 +146,34 @@ def sign(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
 
 @rewrites("Softplus")
 def softplus(node: Node, e: Emit) -> list[str] | None:
-    """max(x, 0) + log1p(z), z = e^−|x|, with log1p(z) = log(u)·z ÷ (u − 1), u = 1 + z, exact to rounding (Kahan)."""
+    """max(x, 0) + log1p(z), z = e^−|x|, of which log1p is 2 artanh s, s = z ÷ (z + 2), a polynomial of s² up to 1/9.
+
+    Of doubles log1p(z) = log(u)·z ÷ (u − 1), u = 1 + z, exact to rounding (Kahan).
+    """
     x = node.input(0)
     one = e.like(1)
     z = e.op("Exp", e.op("Neg", e.op("Abs", x)))
+    if node.type(0) != DOUBLE:
+        s = e.op("Div", z, e.op("Add", z, e.like(2)))
+        square = e.op("Mul", s, s)
+        total = e.like(ARTANH[0])
+        for coefficient in ARTANH[1:]:
+            total = e.op("Add", e.op("Mul", total, square), e.like(coefficient))
+        return [e.op("Add", e.op("Max", x, e.like(0)), e.op("Mul", total, s))]
     u = e.op("Add", z, one)
     small = e.op("Equal", u, one)
     rest = e.op("Where", small, one, e.op("Sub", u, one))
     log1p = e.op("Where", small, z, e.op("Div", e.op("Mul", e.op("Log", u), z), rest))
     return [e.op("Add", e.op("Max", x, e.like(0)), log1p)]
+
+
+@rewrites("Mish")
+def mish(node: Node, e: Emit) -> list[str] | None:
+    """x · tanh(softplus x) = x · n ÷ (n + 2), n = e^x · (e^x + 2), which is 1 to rounding from some x on."""
+    x, last = node.input(0), MISH_LIMITS.get(node.type(0), 20)
+    power = e.op("Exp", e.op("Min", x, e.like(last)))
+    n = e.op("Mul", power, e.op("Add", power, e.like(2)))
+    return [e.op("Mul", x, e.op("Div", n, e.op("Add", n, e.like(2))))]
 
 
 @rewrites("Pow")

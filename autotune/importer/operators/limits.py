@@ -229,6 +229,13 @@ def hardmax(node: Node, e: Emit) -> list[str] | None:
     return [e.cast(e.op("Equal", e.op("ArgMax", x, axis=axis), e.const(steps)), node.type(0))]
 
 
+ROUNDS = 6
+"""Most elements of a row that are searched one after the other, in vectors of neighbouring rows. Heuristic."""
+
+LEAST_VECTOR = 16
+"""Neighbouring rows from which on they are searched in vectors."""
+
+
 @rewrites("TopK")
 def top_k(node: Node, e: Emit) -> list[str] | None:
     """The order of every row (``Ranks`` is ours), then a gather."""
@@ -238,6 +245,10 @@ def top_k(node: Node, e: Emit) -> list[str] | None:
     order = [*(i for i in range(rank) if i != axis), axis]
     x = e.transpose(node.input(0), *order)
     largest = int(node.attr("largest", 1))
+    if count <= ROUNDS and math.prod(shape[axis + 1 :]) >= LEAST_VECTOR and node.dtype(0).name in ("float32", "int32"):
+        top = e.op("Ranks", node.input(0), domain=OWN_DOMAIN, count=count, largest=largest, axis=axis)
+        e.declare(top, [count if i == axis else size for i, size in enumerate(shape)], INT64)
+        return [e.op("GatherElements", node.input(0), top, axis=axis), top]
     wide = e.cast(x, TensorProto.FLOAT) if node.type(0) in (TensorProto.FLOAT16, TensorProto.BFLOAT16) else x
     top = e.op("Ranks", wide, domain=OWN_DOMAIN, count=count, largest=largest)
     e.declare(top, [*(shape[i] for i in order[:-1]), count], INT64)

@@ -1,4 +1,6 @@
-"""exp, log, pow, erf, tanh, sigmoid, sin, cos and atan as arithmetic, so that vectors stay vectors; roundings too.
+"""exp, log, pow, erf, tanh and its inverse, sigmoid, circular functions and theirs as arithmetic; roundings too.
+
+Vectors stay vectors then.
 
 LLVM has no vector versions of these: TVM's calls become one call into the C library per element (2.4–7.5 ns instead of
 0.2–0.3). The replacements are the classic single precision approximations
@@ -9,7 +11,13 @@ LLVM has no vector versions of these: TVM's calls become one call into the C lib
     tanh     Eigen's rational function of degree 13 by 6 on [-9.0934, 9.0934]         relative error below 5e-7
     sigmoid  1 / (1 + exp(-x))
     atan     Cephes ``atanf``: an odd polynomial of degree 9 in [-tan π/8, tan π/8]   relative error below 3e-7
+    asin     Cephes ``asinf``: an odd polynomial of degree 11 up to ½, of √((1 - |x|)/2) beyond   below 4e-7
+    acos     π/2 - asin x up to ½, twice the polynomial of √((1 - |x|)/2) beyond      relative error below 4e-7
     sin, cos an odd polynomial of degree 11 within a quarter of a turn                relative error below 3e-7
+    tan      sin / cos                                                                relative error below 5e-7
+    asinh    Cephes ``asinhf``: an odd polynomial of degree 9 up to ½, log(|x| + √(x² + 1)) beyond  below 5e-7
+    acosh    Cephes ``acoshf``: √(x - 1) times a polynomial up to 3/2, log(x + √(x² - 1)) beyond    below 5e-7
+    atanh    Cephes ``atanhf``: an odd polynomial of degree 11 up to ½, half a log beyond           below 5e-7
     pow      exp(y · log |x|), with x's sign for odd y                                relative error |y · log x| · 3e-7
 
 They keep infinities and NaN. Results of exp below the least normal number become 0. The ends of erf and tanh are where
@@ -41,6 +49,13 @@ LOG = (
     -2.4999993993e-1,
     3.3333331174e-1,
 )
+ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
+ASINH = (2.0122003309e-2, -4.2699340972e-2, 7.4847586088e-2, -1.6666288134e-1)
+ACOSH = (1.7596881071e-3, -7.5272886713e-3, 2.6454905019e-2, -1.1784741703e-1, 1.4142135263)
+ATANH = (1.81740078349e-1, 8.24370301058e-2, 1.46691431730e-1, 1.99782164500e-1, 3.33337300303e-1)
+SQUARED_LIMIT = 1500.0
+"""Arguments of asinh and acosh beyond which x² ± 1 is x² in fp32: these are log 2x, and x² may be infinite."""
+
 ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 TURNS = tuple(
     map(
@@ -120,7 +135,10 @@ def _through_words(cast: tirx.Cast) -> tirx.Expr:
 
 
 def _replaced(call: Call) -> tirx.Expr:
-    replace = REPLACEMENTS.get(str(getattr(call.op, "name", "")))
+    name = str(getattr(call.op, "name", ""))
+    if name == "tirx.isnan" and str(call.args[0].ty.dtype) == "float32":
+        return _is_no_number(call.args[0])
+    replace = REPLACEMENTS.get(name)
     if replace is None or str(call.ty.dtype) != "float32":
         return call
     if len(call.args) == 2:
@@ -129,6 +147,12 @@ def _replaced(call: Call) -> tirx.Expr:
     if replace is nearest:  # mentions x once; TVM vectorises no binding twice, and a rounded stage may be inlined twice
         return nearest(call.args[0])
     return _bind("x", call.args[0], replace)
+
+
+def _is_no_number(x: tirx.Expr) -> tirx.Expr:
+    """A comparison of bits: a call that yields truth values is no vector in TVM."""
+    bits = tirx.reinterpret("int32", x) & tirx.const(2**31 - 1, "int32")
+    return bits > tirx.const(0x7F800000, "int32")
 
 
 def exp(x: tirx.Expr) -> tirx.Expr:
@@ -218,15 +242,92 @@ def atan(x: tirx.Expr) -> tirx.Expr:
         start = tirx.Select(far, _float(math.pi / 2), tirx.Select(middle, _float(math.pi / 4), _float(0)))
 
         def summed(q: tirx.Expr) -> tirx.Expr:
-            sign = tirx.reinterpret("int32", x) & tirx.const(-(2**31), "int32")
-            return tirx.reinterpret("float32", tirx.reinterpret("int32", start + polynomial(q)) | sign)
+            return _signed(start + polynomial(q), x)
 
         return _bind("q", over / under, summed)
 
     def polynomial(q: tirx.Expr) -> tirx.Expr:
         return _bind("s", q * q, lambda square: _horner(square, ATAN) * square * q + q)
 
-    return _bind("a", tirx.Select(x < _float(0), _float(0) - x, x), turned)
+    return _bind("a", _size(x), turned)
+
+
+def asin(x: tirx.Expr) -> tirx.Expr:
+    """π/2 - 2 asin √((1 - a)/2) of a = |x| above ½, with the sign of x; NaN above 1, where the root has none."""
+
+    def chosen(a: tirx.Expr) -> tirx.Expr:
+        far = a > _float(0.5)
+        return _asin_part(a, lambda p: _signed(tirx.Select(far, _float(math.pi / 2) - (p + p), p), x))
+
+    return _bind("a", _size(x), chosen)
+
+
+def acos(x: tirx.Expr) -> tirx.Expr:
+    """2 asin √((1 - a)/2) of a = |x| above ½, π less that of a negative x; π/2 - asin x up to ½."""
+
+    def chosen(a: tirx.Expr) -> tirx.Expr:
+        return _asin_part(a, lambda p: tirx.Select(a > _float(0.5), beyond(p + p), _float(math.pi / 2) - _signed(p, x)))
+
+    def beyond(twice: tirx.Expr) -> tirx.Expr:
+        return tirx.Select(x < _float(0), _float(math.pi) - twice, twice)
+
+    return _bind("a", _size(x), chosen)
+
+
+def _asin_part(a: tirx.Expr, use: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """``use`` of asin a up to ½, of asin √((1 - a)/2) above."""
+    square = tirx.Select(a > _float(0.5), _float(0.5) - _float(0.5) * a, a * a)
+
+    def polynomial(z: tirx.Expr) -> tirx.Expr:
+        root = tirx.Select(a > _float(0.5), tirx.sqrt(z), a)
+        return _bind("s", root, lambda s: _bind("p", _horner(z, ASIN) * z * s + s, use))
+
+    return _bind("z", square, polynomial)
+
+
+def asinh(x: tirx.Expr) -> tirx.Expr:
+    """With the sign of x: an odd polynomial, else the log of a + √(a² + 1) with a = |x|."""
+
+    def chosen(a: tirx.Expr) -> tirx.Expr:
+        near = _bind("z", a * a, lambda z: _horner(z, ASINH) * z * a + a)
+        far = _log_of_sum(a, a * a + _float(1))
+        return _signed(tirx.Select(a < _float(0.5), near, far), x)
+
+    return _bind("a", _size(x), chosen)
+
+
+def acosh(x: tirx.Expr) -> tirx.Expr:
+    """√(x - 1) times a polynomial, else the log of x + √((x - 1)(x + 1)); the root of a negative number is NaN."""
+
+    def chosen(z: tirx.Expr) -> tirx.Expr:
+        near = _horner(z, ACOSH) * tirx.sqrt(z)
+        return tirx.Select(z < _float(0.5), near, _log_of_sum(x, z * (x + _float(1))))
+
+    return _bind("z", x - _float(1), chosen)
+
+
+def _log_of_sum(a: tirx.Expr, square: tirx.Expr) -> tirx.Expr:
+    """Log(a + √square), where the square may be infinite: log 2a of a large a."""
+    large = a > _float(SQUARED_LIMIT)
+    summed = tirx.Select(large, a, a + tirx.sqrt(square))
+    return _bind("q", summed, log) + tirx.Select(large, _float(math.log(2)), _float(0))
+
+
+def atanh(x: tirx.Expr) -> tirx.Expr:
+    """An odd polynomial, else half the log of (1 + x)/(1 - x): infinite at ±1, NaN beyond."""
+    near = _bind("z", x * x, lambda z: _horner(z, ATANH) * z * x + x)
+    far = _float(0.5) * _bind("q", (_float(1) + x) / (_float(1) - x), log)
+    return tirx.Select(_size(x) < _float(0.5), near, far)
+
+
+def _size(x: tirx.Expr) -> tirx.Expr:
+    return tirx.Select(x < _float(0), _float(0) - x, x)
+
+
+def _signed(value: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
+    """``value``, not negative, with the sign of ``x``."""
+    sign = tirx.reinterpret("int32", x) & tirx.const(-(2**31), "int32")
+    return tirx.reinterpret("float32", tirx.reinterpret("int32", value) | sign)
 
 
 def sin(x: tirx.Expr) -> tirx.Expr:
@@ -237,6 +338,11 @@ def sin(x: tirx.Expr) -> tirx.Expr:
 def cos(x: tirx.Expr) -> tirx.Expr:
     """Sine of a quarter of a turn more, which float64 adds without loss."""
     return _bind("t", _turns(x) + _double(0.25), _sine)
+
+
+def tan(x: tirx.Expr) -> tirx.Expr:
+    """Sine by cosine; of the turns in fp64 both are exact near their zeros."""
+    return _bind("t", _turns(x), lambda t: _sine(t) / _bind("t", t + _double(0.25), _sine))
 
 
 def _turns(x: tirx.Expr) -> tirx.Expr:
@@ -267,6 +373,9 @@ def nearest(x: tirx.Expr) -> tirx.Expr:
     return tirx.call_llvm_pure_intrin(x.ty.dtype, "llvm.nearbyint", x)
 
 
+ROUNDINGS = ("tirx.nearbyint",)
+"""Those of ``REPLACEMENTS`` that are one instruction."""
+
 REPLACEMENTS: dict[str, Callable[..., tirx.Expr]] = {
     "tirx.exp": exp,
     "tirx.log": log,
@@ -277,6 +386,12 @@ REPLACEMENTS: dict[str, Callable[..., tirx.Expr]] = {
     "tirx.atan": atan,
     "tirx.sin": sin,
     "tirx.cos": cos,
+    "tirx.tan": tan,
+    "tirx.asin": asin,
+    "tirx.acos": acos,
+    "tirx.asinh": asinh,
+    "tirx.acosh": acosh,
+    "tirx.atanh": atanh,
     "tirx.nearbyint": nearest,
 }
 

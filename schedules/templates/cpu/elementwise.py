@@ -36,9 +36,11 @@ from schedules.templates.common.structure import (
     nodes_below,
     parameter_shapes,
 )
-from schedules.templates.common.vector_math import vector_math
+from schedules.templates.common.vector_math import REPLACEMENTS, ROUNDINGS, vector_math
 from schedules.templates.cpu.passes import CUT
-from schedules.templates.nests.merged_axes import merged, overlapping, simple_indices, turned_axis
+from schedules.templates.instructions.bindings import read_once
+from schedules.templates.instructions.outer_choices import APART
+from schedules.templates.nests.merged_axes import FAR, merged, overlapping, simple_indices, steps_of_reads, turned_axis
 from schedules.templates.template import OneAlgorithm
 
 OP = "elementwise"
@@ -55,17 +57,26 @@ MOST_PARTS = 6
 TURNED = {tirx.LT: tirx.GT, tirx.LE: tirx.GE, tirx.GT: tirx.LT, tirx.GE: tirx.LE}
 """Comparisons → the same of operands in the other order."""
 
+BFLOAT16 = "bfloat16"
+
 PARTS_OF_AXES = (tirx.Div, tirx.FloorDiv, tirx.FloorMod, tirx.Mod)
+
+LONG_CHAIN, SIDE_BY_SIDE = 2, 2
+"""Functions in a chain from which on a first guess has so many vectors side by side: the processor does not reach the
+next one before a chain ends. Seven sigmoids in a row took 102 µs with one, 72 with two (25,088 numbers, Zen 5)."""
 
 MOST_TEXT = 4000
 """Characters of a stage's text once it holds what it reads. Beyond, compiling takes seconds; at 15,000 minutes."""
+
+MOST_TEXT_ONCE = 40_000
+"""The same where each stage is read once, and no number is rounded to bfloat16 by an expression that reads it again."""
 
 
 class ElementwiseTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
-    version = 5
+    version = 6
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces and each computes one element from its axes."""
@@ -79,12 +90,16 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
             return replace(anchor, geometry={"picked": True})
         is_odd = bool(anchor.spatial) and anchor.spatial[-1] % 8 > 0 and blocks_to(func) is None
         row = _turned_row(func) if is_odd else 0
-        return replace(anchor, geometry={"turned": row}) if row else anchor
+        if row:
+            return replace(anchor, geometry={"turned": row})
+        is_long = _functions(func) >= LONG_CHAIN
+        return replace(anchor, geometry={"vectors": SIDE_BY_SIDE}) if is_long else anchor
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Vector length and number of parallel chunks; a small tensor may stay on one thread."""
         size = math.prod(anchor.spatial)
         lanes = target.lanes()
+        first = lanes * int(anchor.geometry.get("vectors", 1))
         vectors = tuple(v for v in (1, lanes // 2, lanes, 2 * lanes, 4 * lanes) if v and size % v == 0)
         unrolled: tuple[int, ...] = (1, 4)
         if "picked" in anchor.geometry and lanes in vectors:  # a vector is what a permutation makes
@@ -101,7 +116,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
         def terms(columns: Columns, _: Columns) -> Columns:
             return {
-                "vector": np.abs(np.log2(columns["vector"] / lanes)),
+                "vector": np.abs(np.log2(columns["vector"] / first)),
                 "chunks": np.abs(np.log2(columns["chunks"] / (1 if size < SMALL else target.threads))),
                 "unroll": columns["unroll"],
             }
@@ -142,7 +157,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
 def _inlined(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """``func`` with its stages inlined, unless that would grow beyond measure, over the fewest axes."""
-    sch = s_tir.Schedule(vector_math(simple_indices(func)))
+    sch = s_tir.Schedule(vector_math(read_once(simple_indices(func))))
     for block in blocks_in_order(func)[:-1]:
         if not _grows(sch, block.name_hint):
             sch.compute_inline(sch.get_sblock(block.name_hint))
@@ -159,23 +174,51 @@ def _turned_row(func: tirx.PrimFunc) -> int:
     return extents(block, SPATIAL)[-1] if not before and turned_axis(block) is not None else 0
 
 
+def _functions(func: tirx.PrimFunc) -> int:
+    """Return the number of calls that are many steps, one after the other."""
+    calls = (call for call in nodes_below(func.body, Call) if str(call.ty.dtype) == "float32")
+    names = [str(getattr(call.op, "name", "")) for call in calls]
+    return sum(name in REPLACEMENTS and name not in ROUNDINGS for name in names)
+
+
 def _grows(sch: s_tir.Schedule, name: str) -> bool:
     """Return whether a stage makes a reader too large: what is read twice doubles; code generation sees each copy."""
     blocks = blocks_in_order(sch.mod["main"])
     stage = next(block for block in blocks if block.name_hint == name)
     access = f"{stage.writes[0].source.name}["
     size = len(str(stage.body))
-    texts = (str(block.body) for block in blocks if block is not stage)
-    return any(len(text) + text.count(access) * size > MOST_TEXT for text in texts if access in text)
+    texts = [str(block.body) for block in blocks if block is not stage]
+    is_copied = sum(text.count(access) for text in texts) > 1 or BFLOAT16 in "".join(texts)
+    most = MOST_TEXT if is_copied else MOST_TEXT_ONCE
+    return any(len(text) + text.count(access) * size > most for text in texts if access in text)
 
 
 def _by_rows(block: tirx.SBlock, vector: int, chunks: int) -> bool:
     """Return whether a stage is left to LLVM row by row."""
     sizes = extents(block, SPATIAL)
     rows, row = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
-    within = vector == 1 or row % vector != 0 or _is_cut(block, vector)
+    within = vector == 1 or row % vector != 0 or _is_cut(block, vector) or _is_spread(block)
     fits = within and row >= LEAST_ROW and rows >= max(2, chunks)
     return fits and not _branches_by_remainders(block)
+
+
+def _is_spread(block: tirx.SBlock) -> bool:
+    """Return whether lanes read every second, third … element: LLVM permutes vectors, where TVM inserts each number."""
+    return any(steps[-1] not in (0, 1) and abs(steps[-1]) < FAR for steps in steps_of_reads(block))
+
+
+def _pixel_axes(block: tirx.SBlock) -> tuple[int, int] | None:
+    """Axes of pixels and of their few channels, if pixels are put together or taken apart; else None.
+
+    LLVM makes vectors of neighbouring pixels and permutes them, if the few channels are written out.
+    """
+    sizes, steps = extents(block, SPATIAL), steps_of_reads(block)
+    few = [axis for axis, size in enumerate(sizes) if 1 < size < LEAST_ROW]
+    last = len(sizes) - 1
+    if last in few and last and sizes[-2] >= LEAST_ROW:
+        return (last - 1, last) if any(own[-2] == 1 and own[-1] >= FAR for own in steps) else None
+    apart = [axis for axis in few if any(own[axis] == 1 and own[-1] == sizes[axis] for own in steps)]
+    return (last, apart[0]) if apart and sizes[-1] >= LEAST_ROW else None
 
 
 def _is_cut(block: tirx.SBlock, vector: int) -> bool:
@@ -255,10 +298,20 @@ def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, u
     """
     block = sch.get_sblock(name)
     loops = sch.get_loops(block)
-    if _by_rows(sch.get(block), vector, chunks):
+    by_pixels = _pixel_axes(sch.get(block))
+    if by_pixels is not None:
+        pixels, channels = (loops[axis] for axis in by_pixels)
+        outside = [loop for axis, loop in enumerate(loops) if axis not in by_pixels]
+        sch.reorder(*outside, pixels, channels)
+        sch.unroll(channels)
+        outer = sch.fuse(*outside) if outside else pixels
+        steps, unroll = int(sch.get(outer).extent), 1
+    elif _by_rows(sch.get(block), vector, chunks):
         outer, steps, unroll = sch.fuse(*loops[:-1]), size // int(sch.get(loops[-1]).extent), 1
         if _marks(sch.get(block).body):
             sch.annotate(loops[-1], CUT, 1)
+        else:
+            sch.annotate(loops[-1], APART, 1)
     else:
         outer, steps = _vectors(sch, block, loops, vector), size // vector
     if unroll > 1 and steps % unroll == 0 and steps // unroll >= chunks:

@@ -27,11 +27,13 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import both_sides, conditions_in_order, exact_indices
 from schedules.templates.common.structure import nodes_below
+from schedules.templates.instructions.bindings import bound_in_memory
 from schedules.templates.instructions.blocked_sums import blocked_sums
 from schedules.templates.instructions.byte_lookup import tables_in_registers
 from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.llvm_target import cpu_features
+from schedules.templates.instructions.outer_choices import choices_in_front
 from schedules.templates.instructions.rounding import rounded_in_bits
 from schedules.templates.instructions.wrapped import functions_called, wrapped
 
@@ -115,6 +117,12 @@ def small_buffers_on_stack(mod: tvm.IRModule, _: tvm.transform.PassContext) -> t
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
+def bindings_in_memory(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels without long chains of bindings."""
+    functions = {name: bound_in_memory(func) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
 def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """Kernels that trust their arguments: a session checks the model's inputs, and the rest is the program's own."""
 
@@ -133,6 +141,12 @@ def in_order(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 
 CUT = "pragma_loop_partition_hint"
 """TVM's name of the annotation that has a loop of constant extent cut."""
+
+
+def choices_outside(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """Kernels whose marked loops have choices in front of them."""
+    functions = {name: choices_in_front(func) for name, func in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def cut_at_marks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -318,6 +332,7 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         tvm.transform.module_pass(in_blocks, opt_level=0, name="InBlocks"),
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
+        tvm.transform.module_pass(choices_outside, opt_level=0, name="ChoicesOutside"),
         tvm.transform.module_pass(cut_at_marks, opt_level=0, name="CutAtMarks"),
         new.NarrowDataType(32),
         tvm.transform.module_pass(numbers_kept, opt_level=0, name="NumbersKept"),
@@ -351,7 +366,8 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
 def _finalised() -> Pass:
     on_stack = tvm.transform.module_pass(small_buffers_on_stack, opt_level=0, name="SmallBuffersOnStack")
     told = tvm.transform.module_pass(workspaces_told, opt_level=0, name="WorkspacesTold")
-    steps = [told, on_stack, tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
+    held = tvm.transform.module_pass(bindings_in_memory, opt_level=0, name="BindingsInMemory")
+    steps = [held, told, on_stack, tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
     return tvm.transform.Sequential(steps)
 
 

@@ -88,12 +88,18 @@ def turned_axis(block: s_tir.SBlock) -> int | None:
     """
     if TURNED in block.annotations:
         return int(block.annotations[TURNED])
+    turned = (moves.index(1) for moves in steps_of_reads(block) if moves[-1] >= FAR and 1 in moves)
+    return next(turned, None)
+
+
+def steps_of_reads(block: s_tir.SBlock) -> list[list[int]]:
+    """Elements that a step of each axis moves a read by, of every read whose position is a sum of such steps."""
     variables = [axis.var for axis in block.iter_vars]
-    for load in nodes_below(block.body, TensorLoad):
-        moves = _moves(_offset(load.source, [_without_loads(index) for index in load.indices]), variables)
-        if moves and moves[-1] >= FAR and 1 in moves:
-            return moves.index(1)
-    return None
+    loads = nodes_below(block.body, TensorLoad)
+    moves = (
+        _moves(_offset(load.source, [_without_loads(index) for index in load.indices]), variables) for load in loads
+    )
+    return [steps for steps in moves if steps]
 
 
 def overlapping(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:

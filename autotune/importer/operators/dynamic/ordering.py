@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
 from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts
@@ -28,6 +28,8 @@ ON_STACK = 1 << 16
 
 LANES = 16
 """Keys of 32 bits in the longest vector: blocks are multiples of it."""
+
+ALONE = {"op_pattern": OPAQUE_PATTERN}
 
 PAIRS = 8
 """Pairs of a number and its index, of 32 bits each, in that vector."""
@@ -70,10 +72,39 @@ def key_of(value: Any, dtype: str, largest: bool) -> Any:
     return key if largest else tirx.const(-1, kind) - key
 
 
+def in_rounds(bb: relax.BlockBuilder, x: relax.Expr, axis: int, count: int, largest: bool) -> relax.Expr:
+    """The ranks along an axis that is not the last: the best key, then the best below it, and so on, in vectors."""
+    sizes, dtype, wide = sizes_of(x), dtype_of(x), "int64"
+    shape = [1 if place == axis else size for place, size in enumerate(sizes)]
+    low = tirx.const((1 << 32) - 1, wide)
+    results: list[relax.Expr] = []
+
+    def best(data: te.Tensor, *above: te.Tensor) -> te.Tensor:
+        step = te.reduce_axis((0, sizes[axis]), "r")
+
+        def key(*at: Any) -> Any:
+            value = tirx.Cast(wide, key_of(data(*at[:axis], step.var, *at[axis + 1 :]), dtype, largest))
+            key = (value << tirx.const(32, wide)) | (low - tirx.Cast(wide, step.var))
+            return tirx.Select(key < above[0](*at), key, tirx.min_value(wide)) if above else key
+
+        return te.compute(shape, lambda *at: te.max(key(*at), axis=step), name="best")
+
+    def index(top: te.Tensor) -> te.Tensor:
+        return te.compute(shape, lambda *at: low - (top(*at) & low), name="index")
+
+    tops: list[relax.Expr] = []
+    for _ in range(count):
+        tops.append(bb.emit_te(best, x, *tops[-1:], primfunc_name_hint="best", primfunc_attrs=ALONE))
+        results.append(bb.emit_te(index, tops[-1], primfunc_name_hint="index"))
+    return bb.normalize(relax.op.concat(results, axis)) if count > 1 else results[0]
+
+
 @converts(RANKS)
 def ranks(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Index of the k-th element of every row, k = 0 … count − 1: equal elements in their order."""
     x = inputs[0]
+    if "axis" in attrs:
+        return in_rounds(bb, x, int(attrs["axis"]), int(attrs["count"]), bool(attrs["largest"]))
     *outer, size = sizes_of(x)
     rows, count, dtype = math.prod(outer), int(attrs["count"]), dtype_of(x)
     flat = bb.normalize(relax.op.reshape(x, (rows, size)))

@@ -47,6 +47,21 @@ def test_few_channels_are_pooled_plain():
     assert behind_a_convolution(nodes, 8, (1, 8, 3, 3), Blocked(8))["pool"] == 1
 
 
+@pytest.mark.parametrize("includes", [0, 1])
+@pytest.mark.parametrize(
+    ("size", "strides", "pads", "ceil"),
+    [([3, 3], [1, 1], [1, 1, 1, 1], 0), ([3, 2], [2, 2], [1, 0, 1, 1], 1), ([2, 2], [2, 2], [0, 0, 0, 0], 1)],
+)
+def test_averages_of_few_channels_are_sums_of_images(tmp_path, size, strides, pads, ceil, includes):
+    how = {"kernel_shape": size, "strides": strides, "pads": pads, "ceil_mode": ceil, "count_include_pad": includes}
+    model = model_of([helper.make_node("AveragePool", ["x"], ["y"], **how)], [value("x", (2, 3, 11, 13))], ["y"])
+    x = np.random.default_rng(0).standard_normal((2, 3, 11, 13)).astype(np.float32)
+    (output,), (expected,) = run(model, tmp_path, {"x": x})
+    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+    spaces = imported(model, tmp_path).spaces.values()
+    assert {space.identity.partition("/")[0] for space in spaces} == {"elementwise"}
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_a_scale_known_when_the_model_runs_joins_the_product(shape, tmp_path):
     weights = {"w": np.arange(-64, 64, dtype=np.int8).reshape(8, 16), "b": np.ones(16, np.float32)}

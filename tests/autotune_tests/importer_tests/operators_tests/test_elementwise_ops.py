@@ -25,6 +25,20 @@ def test_of_one_input(tmp_path, kind):
     assert kind not in rewritten(model, tmp_path, {"x": x if kind == "IsInf" else np.clip(x, -40, 40)})
 
 
+@pytest.mark.parametrize("kind", ["Softplus", "Mish"])
+def test_one_power_is_as_exact_as_its_definition(tmp_path, kind):
+    """Over the whole range, NaN and infinities too; ``Mish`` of −∞ is −∞ · 0."""
+    x = np.concatenate([np.linspace(-80, 80, 4001), [np.nan, np.inf, -np.inf, -1e30, 1e30, 0.0]]).astype(np.float32)
+    model = model_of([helper.make_node(kind, ["x"], ["y"])], [value("x", x.shape)], [], opset=18)
+    model.graph.output.append(value("y", x.shape))
+    (output,), _ = run(model, tmp_path, {"x": x})
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        softplus = np.maximum(wide, 0) + np.log1p(np.exp(-np.abs(wide)))
+        expected = softplus if kind == "Softplus" else wide * np.tanh(softplus)
+    np.testing.assert_allclose(output, expected, rtol=2e-6, atol=1e-36)
+
+
 @pytest.mark.parametrize("kind", ["Equal", "LessOrEqual", "GreaterOrEqual"])
 def test_what_is_not_itself_is_no_number(tmp_path, kind):
     """``x != x`` is how some exporters write isnan."""

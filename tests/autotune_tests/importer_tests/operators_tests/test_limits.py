@@ -46,6 +46,22 @@ def test_equal_elements_are_ranked_in_their_order(tmp_path):
     assert close(*run(model, tmp_path, {"x": x}))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize(("shape", "axis", "count"), [((2, 9, 4, 8), 1, 3), ((7, 40), 0, 1), ((3, 5, 16), 1, 5)])
+def test_few_elements_along_other_axes(tmp_path, dtype, largest, shape, axis, count):
+    """Equal ones in their order, zeros of both signs and infinities too."""
+    x = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
+    if dtype == "float32":
+        x[x == 2], x[x == -3], x[x == 1] = np.inf, -np.inf, -0.0
+    nodes = [helper.make_node("TopK", ["x", "k"], ["v", "i"], largest=largest, axis=axis)]
+    kind, sizes = helper.np_dtype_to_tensor_dtype(x.dtype), [count if i == axis else n for i, n in enumerate(shape)]
+    model = model_of(nodes, [value("x", shape, kind)], ["v"], {"k": np.array([count])})
+    model.graph.output[0].type.tensor_type.elem_type = kind
+    model.graph.output.append(value("i", sizes, TensorProto.INT64))
+    assert close(*run(model, tmp_path, {"x": x}))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int64", "uint8"])
 @pytest.mark.parametrize("largest", [0, 1])
 def test_long_rows_of_every_type(tmp_path, dtype, largest):

@@ -26,6 +26,12 @@ REFERENCES: dict[str, tuple[Callable[[te.Tensor], tirx.Expr], Callable[[float], 
     "atan": (te.atan, math.atan, 3e-7),
     "sin": (te.sin, math.sin, 3e-7),
     "cos": (te.cos, math.cos, 3e-7),
+    "tan": (te.tan, math.tan, 5e-7),
+    "asin": (te.asin, math.asin, 4e-7),
+    "acos": (te.acos, math.acos, 4e-7),
+    "asinh": (te.asinh, math.asinh, 5e-7),
+    "acosh": (te.acosh, math.acosh, 5e-7),
+    "atanh": (te.atanh, math.atanh, 5e-7),
 }
 SPECIAL = np.array([0.0, -0.0, math.inf, -math.inf, math.nan], np.float32)
 
@@ -45,6 +51,14 @@ def evaluate(name: str, x: Array) -> Array:
 
 
 def arguments(name: str) -> Array:
+    if name in ("asin", "acos", "atanh"):
+        within = np.concatenate([np.geomspace(1e-30, 0.999999, 20_001), np.linspace(0.4, 0.999999, 20_001)])
+        return np.concatenate([within, -within]).astype(np.float32)
+    if name == "acosh":
+        return (1 + np.geomspace(1e-6, 3e38, 40_001)).astype(np.float32)
+    if name == "asinh":
+        sizes = np.geomspace(1e-30, 3e38, 40_001)
+        return np.concatenate([sizes, -sizes]).astype(np.float32)
     spread = np.concatenate([np.linspace(-87, 88, 20_001), np.linspace(-9, 9, 20_001), np.geomspace(1e-30, 1, 999)])
     return np.exp(np.linspace(-80, 80, 40_001)).astype(np.float32) if name == "log" else spread.astype(np.float32)
 
@@ -70,8 +84,27 @@ def test_infinities_and_nan_are_kept(name: str) -> None:
         "atan": [0, -0.0, math.pi / 2, -math.pi / 2, math.nan],
         "sin": [0, 0, math.nan, math.nan, math.nan],
         "cos": [1, 1, math.nan, math.nan, math.nan],
+        "tan": [0, 0, math.nan, math.nan, math.nan],
+        "asin": [0, -0.0, math.nan, math.nan, math.nan],
+        "acos": [math.pi / 2, math.pi / 2, math.nan, math.nan, math.nan],
+        "asinh": [0, -0.0, math.inf, -math.inf, math.nan],
+        "acosh": [math.nan, math.nan, math.inf, math.nan, math.nan],
+        "atanh": [0, -0.0, math.nan, math.nan, math.nan],
     }
     np.testing.assert_allclose(evaluate(name, SPECIAL), expected[name], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("asin", [math.pi / 2, -math.pi / 2, math.nan]),
+        ("acos", [0, math.pi, math.nan]),
+        ("atanh", [math.inf, -math.inf, math.nan]),
+        ("acosh", [0, math.nan, 0.9624237]),
+    ],
+)
+def test_ends_of_inverse_functions(name: str, expected: list[float]) -> None:
+    np.testing.assert_allclose(evaluate(name, np.array([1, -1, 1.5], np.float32)), expected, rtol=1e-6)
 
 
 def test_exp_over_and_underflows_to_infinity_and_zero() -> None:
@@ -202,3 +235,13 @@ def test_what_saturates_is_exactly_one(name: str) -> None:
     """A Gelu of a large negative number is that number times 1 − 1."""
     x = np.array([10, 1e4, 1e30, math.inf], np.float32)
     assert evaluate(name, np.concatenate([x, -x])).tolist() == [1.0] * 4 + [-1.0] * 4
+
+
+def test_the_question_for_a_number_is_a_comparison_of_bits() -> None:
+    x = te.placeholder((6,), name="x")
+    func = vector_math(from_te(x, te.compute((6,), lambda i: tirx.isnan(x[i]).astype("uint8"), name="y")))
+    assert "isnan" not in func.script()
+    values = np.array([math.nan, -math.nan, math.inf, -math.inf, 0, 3e38], np.float32)
+    result = tvm.runtime.tensor(np.zeros(6, np.uint8))
+    tvm.compile(func, target="llvm")(tvm.runtime.tensor(values), result)
+    assert result.numpy().tolist() == [1, 1, 0, 0, 0, 0]

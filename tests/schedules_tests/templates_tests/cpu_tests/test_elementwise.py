@@ -9,6 +9,7 @@ from tvm import te, tirx
 from schedules.lower import claim, lower
 from schedules.target import Target
 from schedules.templates.cpu.elementwise import CUT, MOST_PARTS
+from schedules.templates.instructions.outer_choices import APART
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import from_te, run
 
@@ -98,3 +99,42 @@ def test_a_tensor_of_one_number_has_a_kernel() -> None:
     space = claim(func, WIDE).space
     for config in map(space.config, space.rows):
         assert run(func, config, WIDE, [np.array(2, np.float32)]) == 6
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("apart", [True, False])
+def test_pixels_of_few_channels(channels: int, dtype: str, apart: bool) -> None:
+    """Put together from images of one channel each, and taken apart."""
+    shape = (2, 9, 23, channels) if apart else (2, channels, 9, 23)
+    order = (0, 3, 1, 2) if apart else (0, 2, 3, 1)
+    x = te.placeholder(shape, dtype, name="x")
+    turned = [shape[axis] for axis in order]
+    func = from_te(x, te.compute(turned, lambda *at: x(*(at[order.index(axis)] for axis in range(4))), name="y"))
+    array = np.random.default_rng(0).integers(0, 200, shape).astype(dtype)
+    space = claim(func, WIDE).space
+    for config in map(space.config, space.rows):
+        assert np.array_equal(run(func, config, WIDE, [array]), array.transpose(order))
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_strided_parts_of_a_concatenation(step: int) -> None:
+    """Rows are left to LLVM, with the choice of a part in front of them."""
+    x = te.placeholder((6, 16 * step), name="x")
+
+    def element(part: tirx.Var, r: tirx.Var, i: tirx.Var) -> tirx.Expr:
+        return tirx.if_then_else(part < 1, x[r, i * step], x[r, i * step + 1] * 2.0)
+
+    func = from_te(x, te.compute((2, 6, 16), element, name="y"))
+    array = np.random.default_rng(0).standard_normal((6, 16 * step), np.float32)
+    expected = np.stack([array[:, ::step], array[:, 1::step] * 2])
+    space = claim(func, WIDE).space
+    for config in map(space.config, space.rows):
+        assert np.array_equal(run(func, config, WIDE, [array]), expected)
+    assert APART in str(lower(func, space.initial[0], WIDE).mod["main"])
+
+
+def test_long_chains_have_several_vectors_side_by_side() -> None:
+    x = te.placeholder((64, 1024), name="x")
+    func = from_te(x, te.compute((64, 1024), lambda i, j: te.tanh(te.exp(x[i, j])), name="y"))
+    assert claim(func, WIDE).space.initial[0].integer("vector") == 2 * WIDE.lanes()

@@ -127,20 +127,20 @@ def test_only_choices_that_say_something_about_indices_are_opaque() -> None:
 
 @pytest.mark.parametrize("kind", [tirx.And, tirx.Or])
 def test_elements_in_conditions_are_read_where_the_rest_holds(kind: type) -> None:
-    """TVM joins two conditions, one within the other, and LLVM would read x up to 16."""
-    x = te.placeholder((10,), name="x")
+    """TVM joins two conditions, one within the other, and LLVM would read x up to 640."""
+    x = te.placeholder((400,), name="x")
 
     def element(i: tirx.Var) -> tirx.Expr:
         positive = tirx.if_then_else(x[i] > 0.5, 1.0, 2.0)
         if kind is tirx.And:
-            return tirx.if_then_else(i < 10, positive, 2.0)
-        return tirx.if_then_else(i >= 10, 1.0, positive)
+            return tirx.if_then_else(i < 400, positive, 2.0)
+        return tirx.if_then_else(i >= 400, 1.0, positive)
 
-    func, target = from_te(x, te.compute((16,), element, name="y")), Target(kind="llvm", isa="avx2", threads=1)
+    func, target = from_te(x, te.compute((640,), element, name="y")), Target(kind="llvm", isa="avx2", threads=1)
     (values,) = inputs(func)
     result = run(func, BASELINE, target, [values])  # ends the process where something else is read
-    np.testing.assert_array_equal(result[:10], np.where(values > 0.5, 1, 2))
-    np.testing.assert_array_equal(result[10:], 2 if kind is tirx.And else 1)
+    np.testing.assert_array_equal(result[:400], np.where(values > 0.5, 1, 2))
+    np.testing.assert_array_equal(result[400:], 2 if kind is tirx.And else 1)
 
 
 def test_statements_read_elements_of_their_conditions_in_order() -> None:

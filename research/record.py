@@ -42,7 +42,7 @@ from autotune.tuning.part import cold_bytes
 from autotune.tuning.run_plan import resolve_target
 from research.enough import Enough
 from research.packing import TRACES, pack
-from research.sampling import sampled
+from research.sampling import neighbours, sampled
 from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.task import Task
@@ -198,7 +198,7 @@ def nearest(work: Work) -> list[list[int]]:
     timed = [line for line in work.lines("configs.jsonl") if line["row"] and line["code"] in speeds]
     timed.sort(key=lambda line: speeds[str(line["code"])])
     centres = [work.space.config(np.array(line["row"], dtype=np.int32)) for line in timed[:CENTRES]]
-    steps = dict.fromkeys(near for config in centres for near in work.space.neighbours(config))
+    steps = dict.fromkeys(near for config in centres for near in neighbours(work.space, config))
     return [work.space.row(config).tolist() for config in steps]
 
 

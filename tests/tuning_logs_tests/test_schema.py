@@ -12,7 +12,7 @@ from sqlalchemy import Connection, inspect, text
 from schedules.target import Target
 from schedules.vocabulary.errors import LogError
 from tests.tuning_logs_tests.samples import AVX512, KEY, any_program, failed, timed
-from tuning_logs import schema, sql_store
+from tuning_logs import schema, schema_upgrades
 from tuning_logs.maintenance import verify
 from tuning_logs.schema import HEAD
 from tuning_logs.sql_store import TuningLog, open_log
@@ -82,8 +82,8 @@ def test_an_older_log_is_brought_along_once(tmp_path: Path, monkeypatch: pytest.
     def add_column(connection: Connection) -> None:
         ran.append(connection.execute(text("ALTER TABLE records ADD COLUMN power_w DOUBLE")))
 
-    monkeypatch.setattr(sql_store, "UPGRADES", (*schema.UPGRADES, add_column))
-    monkeypatch.setattr(sql_store, "HEAD", f"{int(HEAD) + 1:04}")
+    monkeypatch.setattr(schema_upgrades, "UPGRADES", (*schema.UPGRADES, add_column))
+    monkeypatch.setattr(schema_upgrades, "HEAD", f"{int(HEAD) + 1:04}")
     for _ in range(2):
         log = open_log(path)
         assert len(list(log.records(KEY))) == 3
@@ -99,8 +99,8 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyte
         connection.execute(text("ALTER TABLE nothing ADD COLUMN x DOUBLE"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(sql_store, "UPGRADES", (*schema.UPGRADES, fail))
-        patched.setattr(sql_store, "HEAD", f"{int(HEAD) + 1:04}")
+        patched.setattr(schema_upgrades, "UPGRADES", (*schema.UPGRADES, fail))
+        patched.setattr(schema_upgrades, "HEAD", f"{int(HEAD) + 1:04}")
         with pytest.raises(LogError):
             open_log(path)
     log = open_log(path)

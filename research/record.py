@@ -34,12 +34,14 @@ from autotune.host.fork_server import Start
 from autotune.host.machine import thread_cpus
 from autotune.host.worker_pool import ONE_THREAD, ForkServerProcess, Lost, WorkerPool
 from autotune.importer.guarded_import import import_model
-from autotune.measure.local_measurer import BASELINE_EVALUATOR, KERNEL_HANDLER, LOWERING, kernel_variables
+from autotune.measure.evaluator import BASELINE_EVALUATOR
+from autotune.measure.local_measurer import KERNEL_HANDLER, LOWERING
+from autotune.measure.measure_limits import kernel_variables
 from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, TimedAll, TimeJob
 from autotune.options import Options
-from autotune.tuning.part import cold_bytes
 from autotune.tuning.run_plan import resolve_target
+from autotune.tuning.search_program import cold_bytes
 from research.enough import Enough
 from research.packing import TRACES, pack
 from research.sampling import neighbours, sampled

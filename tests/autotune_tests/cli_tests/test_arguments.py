@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.cli import arguments as opt
-from autotune.cli.arguments import parse_seconds, parse_target, parse_weights, split_names
+from autotune.cli.parsing import parse_seconds, parse_target, parse_weights, split_names, typed
 from schedules.target import Target
 from schedules.vocabulary.errors import UsageError
 
@@ -88,7 +88,7 @@ def test_help_names_strategies_that_exist(kind):
 
 
 def test_what_was_typed_is_repeated_as_a_shell_takes_it():
-    assert [opt.typed("--budget", text) for text in ("soon", "", "a b")] == [
+    assert [typed("--budget", text) for text in ("soon", "", "a b")] == [
         "--budget soon",
         "--budget ''",
         "--budget 'a b'",

@@ -18,6 +18,7 @@ from autotune.artifact.manifest import MANIFEST, sealed
 from autotune.backends.cpu.linking import CORE_OPTIONS, SHARED
 from autotune.cli.main import main
 from autotune.exchange import export_c as module
+from autotune.exchange.c_requirements import cpu_needs
 from autotune.exchange.export_c import export_c, write_cases
 from autotune.host.compilers import cross_prefix
 from autotune.host.machine import read_host
@@ -190,7 +191,7 @@ def test_compilers_know_every_feature_that_is_asked_for(name, tmp_path):
     if shutil.which(f"{prefix}g++") is None:
         pytest.skip(f"there is no {prefix}g++")
     artifact = Artifact(tmp_path, target, (), (), (), None, "", {}, cpu=code_flags(target))
-    needs = module._needs(artifact)
+    needs = cpu_needs(artifact)
     if target.architecture == "x86_64":
         assert all(f'"{flag}")' in needs for flag in artifact.cpu)
     template = (module.TEMPLATES / "library.cc.in").read_text()

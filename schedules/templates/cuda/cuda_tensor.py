@@ -32,7 +32,8 @@ from schedules.templates.cuda.cuda_computes import GEMM
 from schedules.templates.cuda.cuda_gemm import has_warp, stores_once, tiles_for
 from schedules.templates.cuda.cuda_mma import COLUMNS, MULTIPLIES, ROWS
 from schedules.templates.cuda.cuda_structure import WARP, derived
-from schedules.templates.cuda.cuda_tensor_kernel import TensorTile, tensor_kernel
+from schedules.templates.cuda.cuda_tensor_kernel import tensor_kernel
+from schedules.templates.cuda.cuda_tensor_parts import TensorTile
 from schedules.templates.template import OneAlgorithm
 
 OP = TENSOR_CORES

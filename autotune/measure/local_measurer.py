@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.host.fork_server import Start
@@ -40,7 +40,7 @@ from autotune.measure.measure_limits import (
     kernel_variables,
 )
 from autotune.measure.measurer import Candidate, Origin, symbol_of
-from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, Timed, TimeJob
+from autotune.measure.messages import BuildJob, Built, Library, Reference, ReferenceJob, Settings, Timed, TimeJob
 from schedules.config import Config
 from schedules.lower import BASELINE
 from schedules.target import Target
@@ -53,14 +53,6 @@ KERNEL_HANDLER = "autotune.measure.kernel_handler:CpuHandler"
 
 KEPT_LIBRARIES = 256
 """Built libraries that are kept on disk for ranking and shipping. Heuristic, not measured."""
-
-
-@dataclass(frozen=True)
-class Library:
-    """A candidate as built."""
-
-    path: str
-    built: Built
 
 
 class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):

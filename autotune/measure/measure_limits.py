@@ -1,4 +1,4 @@
-"""What measuring candidates may take, where they run, and what several measurers share."""
+"""Limits of what measuring candidates may take, where they run, and what several measurers share."""
 
 from __future__ import annotations
 

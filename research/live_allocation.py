@@ -28,7 +28,7 @@ from autotune.importer.guarded_import import import_model
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Candidate
 from autotune.tuning.job import FINAL, STAGE
-from autotune.tuning.part import cold_bytes
+from autotune.tuning.search_program import cold_bytes
 from research.kept_runs import collected, write_run
 from schedules.config import Config
 from search.allocators.allocator_catalog import DEFAULT_ALLOCATOR

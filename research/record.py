@@ -34,15 +34,17 @@ from autotune.host.fork_server import Start
 from autotune.host.machine import thread_cpus
 from autotune.host.worker_pool import ONE_THREAD, ForkServerProcess, Lost, WorkerPool
 from autotune.importer.guarded_import import import_model
-from autotune.measure.local_measurer import BASELINE_EVALUATOR, KERNEL_HANDLER, LOWERING, kernel_variables
+from autotune.measure.evaluator import BASELINE_EVALUATOR
+from autotune.measure.local_measurer import KERNEL_HANDLER, LOWERING
+from autotune.measure.measure_limits import kernel_variables
 from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, TimedAll, TimeJob
 from autotune.options import Options
-from autotune.tuning.part import cold_bytes
 from autotune.tuning.run_plan import resolve_target
+from autotune.tuning.search_program import cold_bytes
 from research.enough import Enough
 from research.packing import TRACES, pack
-from research.sampling import sampled
+from research.sampling import neighbours, sampled
 from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.task import Task
@@ -198,7 +200,7 @@ def nearest(work: Work) -> list[list[int]]:
     timed = [line for line in work.lines("configs.jsonl") if line["row"] and line["code"] in speeds]
     timed.sort(key=lambda line: speeds[str(line["code"])])
     centres = [work.space.config(np.array(line["row"], dtype=np.int32)) for line in timed[:CENTRES]]
-    steps = dict.fromkeys(near for config in centres for near in work.space.neighbours(config))
+    steps = dict.fromkeys(near for config in centres for near in neighbours(work.space, config))
     return [work.space.row(config).tolist() for config in steps]
 
 

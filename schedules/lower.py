@@ -74,6 +74,10 @@ KEPT_PROGRAMS = 1024
 """Programs that are kept parsed, some 100 kB each: more than the tasks of any model seen. Heuristic, not measured."""
 
 
+KEPT_MATCHES = 4096
+"""Templates and functions whose match is kept: of a function of some templates each. Heuristic, not measured."""
+
+
 @lru_cache(maxsize=KEPT_PROGRAMS)
 def load_program(program: str) -> tirx.PrimFunc:
     """Inverse of ``program_of``.
@@ -130,11 +134,17 @@ def _unmatched(func: tirx.PrimFunc) -> str:
     return str(func.attrs[SCHEDULED]).split()[0] if is_scheduled(func) else "baseline"
 
 
+@lru_cache(maxsize=KEPT_MATCHES)
+def _anchor_of(template: Template[Any], func: tirx.PrimFunc) -> Anchor | None:
+    """Return ``template.match(func)``; every candidate of a task asks for the same."""
+    return template.match(func)
+
+
 def _matched(func: tirx.PrimFunc, target: Target) -> tuple[Template[Any], Anchor] | None:
     for template in template_set(target).templates:
         if is_scheduled(func) and template.name not in (RECURRENT, CUDA_RECURRENT):
             continue
-        anchor = template.match(func)
+        anchor = _anchor_of(template, func)
         if anchor is not None:
             # Where there is nothing to compute, no tile has that size.
             return None if 0 in (*anchor.spatial, *anchor.reduction) else (template, anchor)
@@ -271,7 +281,7 @@ def loss(config: Config) -> int:
 def _template_of(func: tirx.PrimFunc, config: Config) -> tuple[Template[Any], Anchor]:
     for template in (template for family in TEMPLATE_SETS.values() for template in family.templates):
         if config.space == f"{template.name}/{template.version}":
-            anchor = template.match(func)
+            anchor = _anchor_of(template, func)
             if anchor is not None:
                 return template, anchor
     raise ScheduleError(f"no template of this function is called {config.space}; re-tune with this version")

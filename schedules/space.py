@@ -191,27 +191,8 @@ class Space:
                 break
         return list(itertools.islice(configs, count))
 
-    def neighbours(self, config: Config) -> list[Config]:
-        """Valid configs that differ from ``config`` in one knob by one step."""
-        row = self.row(config)
-        steps = []
-        for index, knob in enumerate(self.knobs):
-            for step in (-1, 1):
-                moved = row.copy()
-                moved[index] += step
-                if 0 <= moved[index] < len(knob.choices):
-                    steps.append(moved)
-        if not steps:
-            return []
-        rows = np.stack(steps)
-        return [self.config(moved) for moved in rows[self.allowed(rows)]]
-
-    def encode(self, config: Config) -> NDArray[np.float64]:
-        """(f,) numbers of the knobs that are features: log2 of a positive numeric one, else the choice's index."""
-        encoded: NDArray[np.float64] = self._encode_rows(self.row(config)[None, :])[0]
-        return encoded
-
     def _encode_rows(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
+        """(n, f) numbers of the knobs that are features: log2 of positive numeric ones, else the choice's index."""
         columns = self.columns(rows)
         encoded = []
         for knob in self.knobs:

@@ -14,8 +14,8 @@ from tvm import tirx
 
 from autotune.artifact.plan import Choice, Plan
 from autotune.importer.program import Program
-from autotune.measure.code_cache import CodeCache, user_cache
-from autotune.measure.kernel_builder import Builder, object_of
+from autotune.measure.code_cache import Code, CodeCache, key_of, user_cache
+from autotune.measure.kernel_builder import Builder, object_of, surroundings
 from autotune.measure.measurer import Candidate, symbol_of
 from autotune.measure.messages import BuildJob
 from schedules import lower
@@ -69,6 +69,10 @@ def compiled_library(func: tirx.PrimFunc, config: Config, target: Target, folder
     if built.error is not None:
         raise (ScheduleError if built.error == "lower_error" else CompileError)(built.message)
     return library
+
+
+_surroundings = cache(surroundings)
+"""What decides code besides program and config; hashing all sources takes a while."""
 
 
 def loaded_kernel(func: tirx.PrimFunc, config: Config, target: Target) -> tvm.runtime.PackedFunc:
@@ -175,11 +179,18 @@ def plan_of(configs: Mapping[str, Config], target: Target) -> Plan:
 
 def _applied(program: Program, key: str, configs: Iterable[Config], target: Target) -> Config | None:
     """The first of ``configs`` that can be lowered."""
-    func = lower.load_program(program.programs[key])
-    for config in configs:
+    text = program.programs[key]
+    return next((config for config in configs if _applies(text, config, target)), None)
+
+
+def _applies(program: str, config: Config, target: Target) -> bool:
+    """Whether ``config`` can be lowered; that it could be is kept beside the code of kernels."""
+    cache = CodeCache(user_cache())
+    known = key_of([*_surroundings(target), program, config.to_json(), "applies"])
+    if cache.get(known) is None:
         try:
-            lower.lower(func, config, target)
+            lower.lower(lower.load_program(program), config, target)
         except ScheduleError:
-            continue
-        return config
-    return None
+            return False
+        cache.put(known, Code(b""))
+    return True

@@ -5,16 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests import architecture
 from tests.architecture import (
-    MAX_FILE_LINES,
     MAX_FILES_AT_TOP,
     MAX_FILES_PER_FOLDER,
-    MAX_FUNCTION_LINES,
-    MAX_METHODS,
     OUTSIDE,
     ROOMS,
     RULES,
 )
+from tests.larger import LARGER, MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_METHODS, MAX_TEST_LINES
 
 ROOT = Path(__file__).parents[1]
 
@@ -110,6 +109,8 @@ BROKEN = {
         {"autotune/a.py": "x = 1\n" * (MAX_FILE_LINES + 1)},
         {"search/a.py": LONG_FUNCTION},
         {"tests/test_a.py": LONG_FUNCTION},
+        {"tests/test_a.py": "x = 1\n" * (MAX_TEST_LINES + 1)},
+        {"schedules/templates/cpu/winograd.py": LONG_FUNCTION.replace("long", "stages") + "    x = 1\n" * 9},
         {"autotune/a.py": "class A:\n" + "".join(f"    {line}\n" for line in LONG_FUNCTION.splitlines())},
         {"autotune/a.py": "class A:\n" + "".join(f"    def f{n}(self): pass\n" for n in range(MAX_METHODS + 1))},
     ],
@@ -187,6 +188,13 @@ GOOD = {
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_rule_lets_good_code_be(rule):
     assert rule(GOOD) == []
+
+
+@pytest.mark.parametrize("path", LARGER)
+def test_what_keeps_its_limit_is_no_exception(path, monkeypatch):
+    monkeypatch.setattr(architecture, "LARGER", {})
+    told = architecture.sizes({path: (ROOT / path).read_text(encoding="utf-8")})
+    assert {line.split(" has ")[0].partition(" ")[2] for line in told} == set(LARGER[path])
 
 
 def test_every_package_is_listed():

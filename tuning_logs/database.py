@@ -12,13 +12,13 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
+from sqlalchemy import URL, Column, Connection, Engine, QueuePool, Row, Select, create_engine, event, make_url, tuple_
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from schedules.vocabulary.errors import LogError
@@ -99,6 +99,19 @@ class Database:
         its end are two more messages to the server.
         """
         return self._tried(lambda: self._transaction(work, writes=False))
+
+    def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        """Return the rows that ``query`` selects, read in one transaction."""
+        return self.read(lambda connection: connection.execute(query).all())
+
+    def walk(self, query: Select[Any], order: Sequence[Column[Any]], size: int) -> Iterator[Row[Any]]:
+        """Yield the rows of ``query`` by ``order``, whose columns identify a row; ``size`` of them in a transaction."""
+        query = query.order_by(*order).limit(size)
+        page = self.rows(query)
+        while page:
+            yield from page
+            last = [getattr(page[-1], column.name) for column in order]
+            page = self.rows(query.where(tuple_(*order) > last))
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """``work`` in a transaction that is durable when this returns; ``work`` may run more than once.

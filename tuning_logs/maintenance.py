@@ -14,9 +14,10 @@ from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
 from schedules.vocabulary.errors import LogError, UsageError
 from tuning_logs.codec import from_row, program_sha256, to_row, unpacked_text
 from tuning_logs.exchange import ProgramCheck
+from tuning_logs.queries import PROGRAMS, current_records
 from tuning_logs.record import RecordKey
 from tuning_logs.schema import HEAD, KEYS, RECORDS, TARGETS, WORKLOADS
-from tuning_logs.sql_store import PAGE, TuningLog, current_records
+from tuning_logs.sql_store import PAGE, TuningLog
 
 Droppable = Literal["failed", "dominated", "damaged"]
 """Rows that ``gc`` may drop: failed measurements, those that a better or newer one stands for, damaged rows."""
@@ -126,7 +127,7 @@ def _record_problem(row: Row[Any], key: RecordKey | None) -> str:
 
 
 def _workloads(store: TuningLog, refusal: ProgramCheck) -> Iterator[str]:
-    for row in store.program_rows():
+    for row in store.database.walk(PROGRAMS, [WORKLOADS.c.task], PAGE // 10):
         try:
             program = unpacked_text(row.program)
             damaged = program_sha256(program) != row.sha256
@@ -137,7 +138,7 @@ def _workloads(store: TuningLog, refusal: ProgramCheck) -> Iterator[str]:
 
 
 def _targets(store: TuningLog) -> Iterator[str]:
-    for row in store.rows(select(TARGETS).where(TARGETS.c.description.is_not(None))):
+    for row in store.database.rows(select(TARGETS).where(TARGETS.c.description.is_not(None))):
         try:
             described = Target.from_json(row.description).fingerprint
         except UsageError:  # another version may have written it
@@ -179,7 +180,7 @@ def gc(store: TuningLog, drop: Collection[Droppable], before: float, keep: int =
     if "failed" in drop:
         dropped["failed"] = _dropped(store, [RECORDS.c.latency_s.is_(None), old], dry_run)
     if "dominated" in drop:
-        numbers = [row.id for row in store.rows(select(KEYS.c.id))]
+        numbers = [row.id for row in store.database.rows(select(KEYS.c.id))]
         dropped["dominated"] = sum(_drop_dominated(store, number, old, keep, dry_run) for number in numbers)
     if not dry_run:
         store.database.compact()
@@ -223,7 +224,7 @@ def stats(store: TuningLog) -> Stats:
         func.max(RECORDS.c.measured_at).label("newest"),
         func.coalesce(func.sum(RECORDS.c.compile_s + RECORDS.c.run_s), 0.0).label("spent_s"),
     )
-    totals = store.rows(query)[0]
+    totals = store.database.rows(query)[0]
     return Stats(
         where=store.database.where,
         schema=HEAD,
@@ -231,7 +232,7 @@ def stats(store: TuningLog) -> Stats:
         tasks=len({key.task for key in counts}),
         targets=len({key.target for key in counts}),
         keys=len(counts),
-        workloads=store.rows(select(func.count()).where(WORKLOADS.c.program.is_not(None)))[0][0],
+        workloads=store.database.rows(select(func.count()).where(WORKLOADS.c.program.is_not(None)))[0][0],
         records=sum(count.total for count in counts.values()),
         timed=sum(count.timed for count in counts.values()),
         failed=dict(sorted(failed.items())),

@@ -54,19 +54,15 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """One key of the same template whose records are not used, and the field that differs."""
-
-    key: RecordKey
-    why: str
-
-
-@dataclass(frozen=True)
 class Nearness:
-    """The log's records near a task besides its own: nearest first, and those that are left out and why."""
+    """The log's records near a task besides its own: nearest first.
+
+    Attributes:
+        refused: of every key of the same template whose records are not used, the field that differs.
+    """
 
     used: tuple[Neighbour, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[str, ...] = ()
 
     def told(self) -> str:
         """One clause for people."""
@@ -76,7 +72,7 @@ class Nearness:
             parts.append(f"{_tasks(len(self.used))} near enough to learn from, the nearest {nearest.key.task}")
             parts[-1] += f" ({nearest.why})" if nearest.why else ""
         if self.refused:
-            reasons = sorted({refusal.why for refusal in self.refused})
+            reasons = sorted(set(self.refused))
             more = f" and {len(reasons) - 2} more reasons" if len(reasons) > 2 else ""
             parts.append(f"{_tasks(len(self.refused))} not used: {'; '.join(reasons[:2])}{more}")
         return "; ".join(parts)
@@ -119,14 +115,14 @@ class Neighbourhood:
     def near(self, key: RecordKey, signature: Signature, most_tasks: int = 24) -> Nearness:
         """Return the neighbours of ``key``, whose task has ``signature``; its own records are none."""
         close: list[tuple[float, RecordKey, str]] = []
-        refused: list[Refusal] = []
+        refused: list[str] = []
         name = key.space.partition("/")[0]
         for other in self._keys:
             if other == key or other.space.partition("/")[0] != name:
                 continue
             distance, why = self._judged(key, signature, other)
             if math.isinf(distance):
-                refused.append(Refusal(other, why))
+                refused.append(why)
             else:
                 close.append((distance, other, why))
         close.sort()

@@ -21,7 +21,8 @@ from autotune.host.fork_server import Handler, Job, Refused, Start
 from autotune.host.worker_pool import ForkServerProcess, Lost, WorkerPool
 from autotune.runtime.onnxruntime_compat import ModelMeta
 from autotune.runtime.session import InferenceSession, NodeArg
-from autotune.validation.reference_runs import Arrays, Reference
+from autotune.validation.arithmetic.reference_engines import Arrays
+from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
 from autotune.validation.verify import compare_session, session_inputs
 from schedules.vocabulary.errors import AutotuneError, RunError

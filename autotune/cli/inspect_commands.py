@@ -11,6 +11,7 @@ import typer
 from autotune.cli import arguments as opt
 from autotune.cli import text as cli_text
 from autotune.cli.model_request import LOOK_UP, ModelRequest
+from autotune.cli.parsing import parse_count, parse_seconds, split_names
 from autotune.cli.reply import DONE, UNVERIFIED, Reply
 from autotune.runtime.serve_options import ServeOptions
 from schedules.vocabulary.errors import ModelError, UsageError
@@ -20,19 +21,21 @@ if TYPE_CHECKING:  # loads TVM
 
 inspect_app = typer.Typer()
 
+Against = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Engines and other artifacts of the model to compare with, separated by commas. Engines: onnxruntime, "
+        "onnxruntime-best (fastest of a few settings), openvino (fp32), openvino-default (its own precision), "
+        "torch.compile (needs a .pt2 file).",
+    ),
+]
+
 
 @inspect_app.command(epilog="Example: tune bench model.tuned --against onnxruntime,openvino --rounds 200")
 def bench(
     artifact: opt.ArtifactFolder,
-    against: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Engines and other artifacts of the model to compare with, separated by commas. Engines: onnxruntime, "
-            "onnxruntime-best (fastest of a few settings), openvino (fp32), openvino-default (its own precision), "
-            "torch.compile (needs a .pt2 file).",
-        ),
-    ] = "onnxruntime",
+    against: Against = "onnxruntime",
     model: Annotated[
         Path | None,
         typer.Option(
@@ -75,15 +78,15 @@ def bench(
     from autotune.validation.bench_clients import bench_clients
 
     if clients is not None:
-        counts = [opt.parse_count(text, "--clients") for text in opt.split_names(clients)]
-        serve = ServeOptions(streams, max_batch=max_batch, max_wait_s=opt.parse_seconds(max_wait, "--max-wait"))
+        counts = [parse_count(text, "--clients") for text in split_names(clients)]
+        serve = ServeOptions(streams, max_batch=max_batch, max_wait_s=parse_seconds(max_wait, "--max-wait"))
         with Steps(Console(stderr=True), quiet) as steps:
             served = bench_clients(
-                artifact, counts, opt.split_names(against), serve, model, 5 if rounds is None else rounds, steps
+                artifact, counts, split_names(against), serve, model, 5 if rounds is None else rounds, steps
             )
         return Reply(cli_text.clients_lines(served), served.to_data(), as_json)
     with Steps(Console(stderr=True), quiet) as steps:
-        result = run_bench(artifact, opt.split_names(against), model, rounds, seed, steps)
+        result = run_bench(artifact, split_names(against), model, rounds, seed, steps)
     keep_bench(result)
     return Reply(cli_text.bench_lines(result), result.to_data(), as_json)
 

@@ -12,6 +12,7 @@ import typer
 
 from autotune.cli import arguments as opt
 from autotune.cli.model_request import LOOK_UP, ModelRequest
+from autotune.cli.parsing import parse_seconds, split_names
 from autotune.cli.reply import DONE, FAILED, Reply, table
 from autotune.contributions import contribution
 from autotune.report.plain_text import day
@@ -270,9 +271,9 @@ def gc(
     """Drop records that no build uses. Their space is freed."""
     from tuning_logs.maintenance import gc as collect
 
-    before = time.time() - opt.parse_seconds(older_than, "--older-than")
+    before = time.time() - parse_seconds(older_than, "--older-than")
     with _opened(log) as store:
-        report = collect(store, opt.split_names(drop), before, keep, dry_run)  # type: ignore[arg-type]
+        report = collect(store, split_names(drop), before, keep, dry_run)  # type: ignore[arg-type]
     verb = "would be dropped" if dry_run else "dropped"
     lines = [f"{kind}: {count} {verb}" for kind, count in report.dropped.items()]
     lines.append(f"{report.bytes_before / 1e6:.1f} MB before, {report.bytes_after / 1e6:.1f} MB after")

@@ -8,6 +8,16 @@ from typing import Annotated
 import typer
 
 from autotune.cli import arguments as opt
+from autotune.cli.parsing import (
+    parse_bytes,
+    parse_count,
+    parse_seconds,
+    parse_share,
+    parse_until,
+    parse_weights,
+    split_names,
+    target_and_shapes,
+)
 from autotune.options import EFFORTS, Generation, Options
 
 AUTO = "auto"
@@ -102,20 +112,18 @@ class ModelRequest:
         """
         same = {item.name: getattr(self, item.name) for item in fields(Options) if hasattr(self, item.name)}
         read = {
-            **opt.target_and_shapes(self.target, self.threads, self.inputs, self.sizes, self.model),
-            "budget_s": None if self.budget is None else opt.parse_seconds(self.budget),
-            "streams": None if self.streams == AUTO else opt.parse_count(self.streams, "--streams"),
-            "accuracy": None if self.accuracy is None else opt.parse_share(self.accuracy, "--accuracy"),
-            "import_memory": None
-            if self.import_memory is None
-            else opt.parse_bytes(self.import_memory, "--import-memory"),
-            "until": None if self.until is None else opt.parse_until(self.until),
+            **target_and_shapes(self.target, self.threads, self.inputs, self.sizes, self.model),
+            "budget_s": None if self.budget is None else parse_seconds(self.budget),
+            "streams": None if self.streams == AUTO else parse_count(self.streams, "--streams"),
+            "accuracy": None if self.accuracy is None else parse_share(self.accuracy, "--accuracy"),
+            "import_memory": None if self.import_memory is None else parse_bytes(self.import_memory, "--import-memory"),
+            "until": None if self.until is None else parse_until(self.until),
             "searcher": opt.choose_strategy("searcher", self.searcher),
             "cost_model": opt.choose_strategy("cost model", self.cost_model),
             "allocator": opt.choose_strategy("allocator", self.allocator),
             "evaluator": opt.choose_strategy("evaluator", self.evaluator),
             "generate": self._generation(),
-            "weights": opt.parse_weights(self.weight or ()),
+            "weights": parse_weights(self.weight or ()),
             "peer": self.peer and not self.quiet and not self.frozen,
         }
         return Options(**{**same, **read})
@@ -124,7 +132,7 @@ class ModelRequest:
         if not self.generate:
             return None
         prompts, sequences = (
-            tuple(opt.parse_count(part, flag) for part in opt.split_names(text))
+            tuple(parse_count(part, flag) for part in split_names(text))
             for text, flag in ((self.prompts, "--prompts"), (self.sequences, "--sequences"))
         )
         return Generation(self.positions, prompts, sequences)

@@ -14,12 +14,9 @@ is generated as C tables; its functions are in ``c_library/library.cc.in``.
 
 from __future__ import annotations
 
-import ctypes
-import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -42,6 +39,8 @@ from autotune.backends.cpu.linking import (
     merged_object,
 )
 from autotune.backends.cpu.program_words import program_words
+from autotune.exchange.c_names import default_name, unusable
+from autotune.exchange.c_requirements import cpu_needs
 from autotune.graph.steps import Steps
 from autotune.host.compilers import compile_with, run_binutils
 from autotune.host.dtypes import numpy_type
@@ -49,8 +48,9 @@ from autotune.host.machine import is_foreign
 from autotune.importer.load import load_model
 from autotune.interface import TensorSpec
 from autotune.runtime.session import InferenceSession
+from autotune.validation.arithmetic.reference_engines import Arrays
 from autotune.validation.bench import find_model
-from autotune.validation.reference_runs import Arrays, Reference
+from autotune.validation.reference_runs import Reference
 from autotune.validation.verify import random_inputs
 from schedules.vocabulary.errors import ArtifactError, UsageError
 
@@ -69,88 +69,6 @@ CASES = 3
 """Recorded runs of each set of shapes."""
 
 SELFTEST_OPTIONS = ("-O2", "-std=gnu11", "-pthread", "-static-libgcc", "-Wl,--as-needed")
-
-
-REGISTERS = ("avx2", "avx512f")
-"""Features with registers of their own, which the system has to support too: GCC's test looks at both."""
-
-CPUID_BITS = {
-    "1, 0, 2": {"fma": 12, "movbe": 22, "f16c": 29},
-    "7, 0, 1": {"bmi1": 3, "bmi2": 8, "avx512dq": 17, "avx512ifma": 21, "avx512cd": 28, "avx512bw": 30, "avx512vl": 31},
-    "7, 0, 2": {
-        "avx512vbmi": 1,
-        "avx512_vbmi2": 6,
-        "gfni": 8,
-        "avx512_vnni": 11,
-        "avx512_bitalg": 12,
-        "avx512_vpopcntdq": 14,
-    },
-    "7, 0, 3": {"amx_bf16": 22, "avx512_fp16": 23, "amx_tile": 24, "amx_int8": 25},
-    "7, 1, 0": {"avx_vnni": 4, "avx512_bf16": 5, "amx_fp16": 21},
-    "0x80000001, 0, 2": {"abm": 5, "sse4a": 6, "xop": 11, "fma4": 16, "tbm": 21},
-}
-"""Leaf and subleaf of ``cpuid``, and the number of the register → feature → its bit. Older GCCs cannot test all."""
-
-_HWCAP = ("asimdhp", "asimddp", "asimdrdm", "asimdfhm", "fcma", "sve", "atomics", "lrcpc")
-HARDWARE_BITS = {
-    "x86_64": {
-        **{flag: f'__builtin_cpu_supports("{flag}")' for flag in REGISTERS},
-        **{flag: f"cpuid_has({where}, {bit})" for where, bits in CPUID_BITS.items() for flag, bit in bits.items()},
-    },
-    "aarch64": {
-        **{flag: f"(getauxval(AT_HWCAP) & HWCAP_{flag.upper()})" for flag in _HWCAP},
-        **{flag: f"(getauxval(AT_HWCAP2) & HWCAP2_{flag.upper()})" for flag in ("i8mm", "bf16", "sve2")},
-    },
-    "riscv64": {"v": "(getauxval(AT_HWCAP) & (1 << ('v' - 'a')))"},
-}
-"""Architecture → feature → the test of it in C."""
-
-OWN = ("tune",)
-"""Prefix of the names of the core's functions and constants."""
-
-FUNCTIONS = ("open", "close", "run", "cancel", "input", "output", "inputs", "outputs", "sets", "error", "options")
-"""Suffix of the names of the library's functions and types."""
-
-KEYWORDS = [
-    "auto",
-    "break",
-    "case",
-    "char",
-    "const",
-    "continue",
-    "default",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "extern",
-    "float",
-    "for",
-    "goto",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "register",
-    "restrict",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "struct",
-    "switch",
-    "typedef",
-    "union",
-    "unsigned",
-    "void",
-    "volatile",
-    "while",
-]
-"""Words of C."""
-
-MOST_NAME = 64
-"""Characters of a name: paths and symbols that it is part of stay short."""
 
 
 @dataclass(frozen=True)
@@ -202,36 +120,13 @@ def export_c(artifact: str | Path, out: str | Path, name: str | None = None) -> 
         UsageError: if ``name`` is no name in C, or functions of the system or of the core have such names.
     """
     artifact, out = Path(artifact), Path(out)
-    name = name or _default_name(artifact)
-    if reason := _unusable(name):
+    name = name or default_name(artifact)
+    if reason := unusable(name):
         raise UsageError(f"--name {name}: {reason}; give another of letters, digits and underscores")
     parts = _parts(artifact)
     with new_folder(out) as folder:
         _write(_Export(artifact, parts, name), folder)
     return out
-
-
-def _default_name(artifact: Path) -> str:
-    """The artifact's name as C has names, with a prefix where it could not be one."""
-    name = re.sub(r"\W", "_", artifact.resolve().name.removesuffix(".tuned"), flags=re.ASCII)
-    return f"model_{name}" if _unusable(name) else name
-
-
-def _unusable(name: str) -> str:
-    """Why ``name`` cannot be the name of a library and begin those of its functions; empty if it can."""
-    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
-        return "it cannot be the name of C functions"
-    if len(name) > MOST_NAME:
-        return f"it has more than {MOST_NAME} characters"
-    if name in KEYWORDS:
-        return "it is a word of the language C"
-    if name.lower() in OWN or name.lower().startswith(tuple(f"{own}_" for own in OWN)):
-        return "functions and constants of the library's core begin with it"
-    system = ctypes.CDLL(None)
-    taken = next((function for end in FUNCTIONS if hasattr(system, function := f"{name}_{end}")), None)
-    if taken is not None:
-        return f"the system has a function {taken}"
-    return f"the system has a library lib{name}" if find_library(name) else ""
 
 
 def _parts(path: Path) -> list[Part]:
@@ -384,13 +279,6 @@ def _renamed(source: Path, prefix: str, folder: Path, architecture: str) -> Path
     return renamed
 
 
-def _needs(artifact: Artifact) -> str:
-    """The macro that tests every feature of the CPU that kernels may use."""
-    bits = HARDWARE_BITS.get(artifact.target.architecture, {})
-    tests = {flag: bits[flag] for flag in artifact.cpu if flag in bits}
-    return "#define CPU_NEEDS(need) " + " ".join(f'need({test}, "{flag}")' for flag, test in tests.items())
-
-
 def _tables(export: _Export, weights_hash: str) -> Iterator[str]:
     """Lines of ``model_data.h``."""
     first = export.parts[0].artifact
@@ -401,7 +289,7 @@ def _tables(export: _Export, weights_hash: str) -> Iterator[str]:
     yield f"const uint64_t WEIGHTS_HASH = {weights_hash};"
     yield f"const size_t MAPPED_BYTES = {MAPPED_BYTES};"
     yield f"const int64_t THREADS = {first.target.threads};"
-    yield _needs(first)
+    yield cpu_needs(first)
     yield f"#define NEEDS_TILES {int('amx_tile' in first.cpu)}"
     yield f"const size_t INPUTS = {len(first.inputs)}, OUTPUTS = {len(first.outputs)};"
     for number, part in enumerate(export.parts):

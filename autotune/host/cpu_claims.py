@@ -11,8 +11,10 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from autotune.host.machine import Host, core_groups, read_host, thread_cpus
 from autotune.host.shared_files import lock, private_folder
 
 logger = logging.getLogger(__name__)
@@ -94,3 +96,24 @@ def _claimed(path: str) -> list[int]:
 
 CLAIMS = CpuClaims()
 """Those of this process."""
+
+
+def session_cpus(threads: int) -> tuple[int, ...]:
+    """Work like ``thread_cpus``, for a session: choose the cores that the fewest other processes use, and note them."""
+    cpus = thread_cpus(threads, _least_used(threads))
+    CLAIMS.note(cpus)
+    return cpus
+
+
+def _least_used(threads: int) -> Host:
+    """This machine with the cores alone that the fewest other processes use, as many as threads at least."""
+    host = read_host()
+    cores = CLAIMS.least_used(host.cores, threads)
+    return host if cores == host.cores else replace(host, cores=cores, allowed=cores)
+
+
+def session_groups(count: int, threads: int) -> list[list[int]]:
+    """Work like ``core_groups``, for a session: choose the cores that the fewest other processes use, and note them."""
+    groups = core_groups(count, threads, _least_used(count * threads))
+    CLAIMS.note(cpu for group in groups for cpu in group)
+    return groups

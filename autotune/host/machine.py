@@ -13,13 +13,11 @@ import itertools
 import os
 import platform
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from autotune.host.cpu_claims import CLAIMS
 from schedules.processors import ARCHITECTURES, CODE_FEATURES, best_levels, best_processor, levels_of, processor
 from schedules.target import Target
 from schedules.vocabulary.errors import UsageError
@@ -177,7 +175,7 @@ def host_target(threads: int | None = None, isa: str | None = None, host: Host |
         threads = host.usable_threads
     if not 1 <= threads <= len(host.allowed):
         raise UsageError(
-            f"--threads {threads}: this process may run on {_count(host.allowed)}; give 1 to {len(host.allowed)}"
+            f"--threads {threads}: this process may run on {counted(host.allowed)}; give 1 to {len(host.allowed)}"
         )
     if isa is None:
         isa = host.isas[0]
@@ -245,27 +243,6 @@ def thread_cpus(threads: int, host: Host | None = None) -> tuple[int, ...]:
     return tuple(sorted((host.cores + siblings)[:threads]))
 
 
-def session_cpus(threads: int) -> tuple[int, ...]:
-    """Work like ``thread_cpus``, for a session: choose the cores that the fewest other processes use, and note them."""
-    cpus = thread_cpus(threads, _least_used(threads))
-    CLAIMS.note(cpus)
-    return cpus
-
-
-def _least_used(threads: int) -> Host:
-    """This machine with the cores alone that the fewest other processes use, as many as threads at least."""
-    host = read_host()
-    cores = CLAIMS.least_used(host.cores, threads)
-    return host if cores == host.cores else replace(host, cores=cores, allowed=cores)
-
-
-def session_groups(count: int, threads: int) -> list[list[int]]:
-    """Work like ``core_groups``, for a session: choose the cores that the fewest other processes use, and note them."""
-    groups = core_groups(count, threads, _least_used(count * threads))
-    CLAIMS.note(cpu for group in groups for cpu in group)
-    return groups
-
-
 def core_groups(count: int, threads: int, host: Host | None = None) -> list[list[int]]:
     """Logical CPUs of ``count`` groups of ``threads`` threads each: streams, which do not wait for each other.
 
@@ -291,6 +268,11 @@ def core_groups(count: int, threads: int, host: Host | None = None) -> list[list
     return groups
 
 
+def counted(cpus: tuple[int, ...]) -> str:
+    """The number of ``cpus`` in words."""
+    return f"{len(cpus)} CPU{'s' if len(cpus) != 1 else ''}"
+
+
 def mcpu_of(host: Host, isa: str) -> str:
     """LLVM's name of the best microarchitecture of level ``isa`` whose every feature ``host`` has; may be empty."""
     best = best_processor(isa, host.flags, host.vendor)
@@ -302,50 +284,6 @@ def hidden_features(host: Host, mcpu: str) -> tuple[str, ...]:
     known = processor(mcpu)
     hidden = frozenset() if known is None else known.code_flags - host.flags
     return tuple(sorted(f"-{name}" for name, flag in CODE_FEATURES.items() if flag in hidden))
-
-
-def describe(target: Target, host: Host | None = None) -> list[str]:
-    """Lines for people: the CPU, which threads are used and why not more, the caches."""
-    host = host or read_host()
-    reasons = [f"{host.online} CPUs online", f"{_count(host.allowed)} allowed"]
-    reasons.append(f"{len(host.cores)} physical cores")
-    reasons.append("no cgroup quota" if host.quota is None else f"cgroup quota of {host.quota:g} CPUs")
-    level = f"{target.isa} ({target.mcpu or 'any'}), {target.vector_bytes}-byte vectors"
-    pinned = ", ".join(str(cpu) for cpu in thread_cpus(target.threads, host))
-    return [
-        f"CPU      {host.model}",
-        f"ISA      {level}; available: {', '.join(host.isas)}",
-        f"threads  {target.threads} of {host.usable_threads} usable, on CPU {pinned} ({', '.join(reasons)})",
-        f"caches   L1 {_size(target.l1_bytes)}, L2 {_size(target.l2_bytes)}, L3 {_size(target.l3_bytes)}",
-        *_shared(target, host),
-    ]
-
-
-def _shared(target: Target, host: Host) -> list[str]:
-    """Lines about clusters, slices and nodes that the threads use; none on a machine with one of each."""
-    cpus = frozenset(thread_cpus(target.threads, host))
-    lines = []
-    for level, name in ((2, "clusters"), (3, "slices")):
-        groups = Counter((cache.size_bytes, len(cache.cpus & cpus)) for cache in host.caches if cache.level == level)
-        texts = [
-            f"{number} × {_size(size)} for {sharing} thread{'s' * (sharing > 1)}"
-            for (size, sharing), number in sorted(groups.items())
-            if sharing
-        ]
-        if any(sharing > 1 for _, sharing in groups) and (level == 2 or sum(groups.values()) > 1):
-            lines.append(f"{name:8} L{level}: {', '.join(texts)}")
-    nodes = nodes_of(cpus, host)
-    if len(nodes) > 1:
-        lines.append(f"memory   {len(nodes)} nodes, beside {', '.join(str(len(node)) for node in nodes)} threads")
-    return lines
-
-
-def _count(cpus: tuple[int, ...]) -> str:
-    return f"{len(cpus)} CPU{'s' if len(cpus) != 1 else ''}"
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**20:g} MiB" if count >= 2**20 else f"{count / 2**10:g} KiB"
 
 
 def _cpuinfo(read: Reader) -> dict[str, str]:

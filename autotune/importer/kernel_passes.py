@@ -45,7 +45,7 @@ from autotune.importer.rewriting.registry import INJECTIVE_PATTERN
 from autotune.importer.rewriting.relax_values import bindings_of, operator_name, shape_of
 from autotune.interface import TensorSpec
 from autotune.options import FP32, TF32
-from schedules.lower import NUMBERS, normalise, operations, program_of, task_key, template_name
+from schedules.lower import NUMBERS, load_program, normalise, operations, program_of, task_key, template_name
 from schedules.target import Target
 from schedules.task import Task
 from schedules.templates.amx.amx_product import has_amx, terms
@@ -234,9 +234,10 @@ def _tasks(module: IRModule, target: Target) -> tuple[tuple[Task, ...], dict[str
                     index for index, arg in enumerate(arguments) if isinstance(arg, GenericConst) or arg in weights
                 )
                 numbers = tuple(float(number) for number in module[name].attrs.get(NUMBERS, ()))
-                described = describe(func, key, name, template_name(func, target), constants)
-                tasks[key] = replace(described, numbers=numbers)
                 programs[key] = program_of(func)
+                # Parsed again, as whoever asks for the space or a kernel of it does: it is matched once.
+                template = template_name(load_program(programs[key]), target)
+                tasks[key] = replace(describe(func, key, name, template, constants), numbers=numbers)
         uses[kernels[name]] += 1
     weighted = [replace(task, weight=uses[key]) for key, task in tasks.items()]
     weighted.sort(key=lambda task: (-task.flop * task.weight, -task.bytes * task.weight, task.key))

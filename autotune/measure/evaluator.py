@@ -251,3 +251,7 @@ def make_evaluator(name: str) -> Evaluator:
         UsageError: if ``name`` is unknown.
     """
     return choose("--evaluator", name, _FACTORIES)()
+
+
+BASELINE_EVALUATOR = Adaptive(least_runs=3, most_runs=10, cap_s=0.05)
+"""Few runs: the untuned latency is for reports, and nothing is decided by it."""

@@ -11,8 +11,9 @@ from autotune.host.machine import host_target
 from autotune.measure.code_cache import CodeCache
 from autotune.measure.dirty_registers import dirty_calls
 from autotune.measure.kernel_builder import Builder, Lowering
-from autotune.measure.kernel_timing import Bench, CpuBench, compile_producer
+from autotune.measure.kernel_timing import Bench, CpuBench
 from autotune.measure.messages import BuildJob, Built, ReferenceJob, Settings, TimedAll, TimeJob
+from autotune.measure.timed_memory import compile_producer
 from schedules.vocabulary.errors import MeasureError
 
 KernelJob = BuildJob | ReferenceJob | TimeJob

@@ -14,112 +14,45 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.host.fork_server import Start
 from autotune.host.machine import read_host, thread_cpus
 from autotune.host.worker_pool import ONE_THREAD, ForkServerProcess, Lost, WorkerPool
 from autotune.measure.code_cache import CodeCache, user_cache
-from autotune.measure.evaluator import CONFIRMATIONS, FINAL_EVALUATOR, Adaptive, Evaluator, make_evaluator
+from autotune.measure.evaluator import (
+    BASELINE_EVALUATOR,
+    CONFIRMATIONS,
+    FINAL_EVALUATOR,
+    Evaluator,
+    make_evaluator,
+)
 from autotune.measure.kernel_builder import object_of
 from autotune.measure.machine_lock import MachineLock
+from autotune.measure.measure_limits import (
+    COPIES,
+    MEMORY_SHARE,
+    REFERENCE_TIMEOUT_S,
+    MeasureLimits,
+    RemoteTarget,
+    Shared,
+    kernel_variables,
+)
 from autotune.measure.measurer import Candidate, Origin, symbol_of
-from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, Timed, TimeJob
+from autotune.measure.messages import BuildJob, Built, Library, Reference, ReferenceJob, Settings, Timed, TimeJob
 from schedules.config import Config
 from schedules.lower import BASELINE
 from schedules.target import Target
-from schedules.task import Task
 from schedules.vocabulary.errors import CompileError, MeasureError
 from tuning_logs.measurement import ErrorKind, Measurement
 
 LOWERING = "schedules.lower"
 KERNEL_HANDLER = "autotune.measure.kernel_handler:CpuHandler"
 
-MEMORY_SHARE = 4
-"""A worker may take this part of a machine's memory, so that a builder per core and what else runs have the rest.
-Heuristic, not measured."""
-
-REFERENCE_TIMEOUT_S = 120.0
-"""Wall-clock limit of the untuned build and of its run. They may take a hundred times as long as a candidate's, and
-without them there is nothing to check candidates against. Heuristic, not measured."""
-
-RUN_FLOOR_S = 3.0
-"""Seconds that a candidate's check and timing may take at least. Heuristic, not measured."""
-
-RUN_PER_UNTUNED = 50.0
-"""Untuned latencies that they may take on top: ``Adaptive`` stops a slow candidate after a few runs. Heuristic."""
-
-PREPARED_BYTES_PER_S = 100e6
-"""Bytes of inputs that a fresh worker makes per second at least; that time comes on top too. Heuristic."""
 
 KEPT_LIBRARIES = 256
 """Built libraries that are kept on disk for ranking and shipping. Heuristic, not measured."""
-
-COPIES = 16
-"""How many times a task's data checking and timing may hold at once: inputs, live copies, arenas, bounds. Generous;
-these bytes come on top of what the candidate itself may take."""
-
-BASELINE_EVALUATOR = Adaptive(least_runs=3, most_runs=10, cap_s=0.05)
-"""Few runs: the untuned latency is for reports, and nothing is decided by it."""
-
-
-@dataclass(frozen=True)
-class RemoteTarget:
-    """A device other than this machine's CPU, for which this machine builds: a GPU, or a machine reached by RPC.
-
-    Attributes:
-        handler: import path of the handler that builds and runs kernels for it; see ``ForkServerProcess``.
-        device: how the handler finds it: ``cuda:1``, or HOST:PORT:KEY of an RPC tracker; empty if there is only one.
-        cores: where to pin the target's threads there.
-        memory_bytes: its memory.
-        slack_s: what a job may take beyond its limit, which the device itself enforces.
-        forks: whether a forked process can use it; see ``fork_server.py`` for CUDA.
-    """
-
-    handler: str
-    device: str
-    cores: tuple[int, ...]
-    memory_bytes: int
-    slack_s: float = 0.0
-    forks: bool = True
-
-
-@dataclass(frozen=True)
-class MeasureLimits:
-    """Limits of time and memory for a candidate.
-
-    Attributes:
-        compile_s: wall-clock limit of one build; an ordinary one takes 0.1 s, the longest seen 0.4 s.
-        run_s: upper bound of the wall-clock limit of one candidate's check and timing together; the limit itself
-            follows from the untuned build's latency.
-        memory_bytes: how much a worker may grow; None takes a quarter of the memory of the machine that runs it.
-    """
-
-    compile_s: float = 6.0
-    run_s: float = 60.0
-    memory_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Shared:
-    """The lock and the server that several measurers share.
-
-    Attributes:
-        lock: of this machine, if others measure on it; None for one that nobody else has.
-        server: of the run, which workers are forked from; None starts one for each measurer.
-    """
-
-    lock: MachineLock | None = None
-    server: ForkServerProcess | None = None
-
-
-@dataclass(frozen=True)
-class Library:
-    """A candidate as built."""
-
-    path: str
-    built: Built
 
 
 class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
@@ -380,7 +313,7 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         incumbent_s: float | None = None,
         control: tuple[str, Config] | None = None,
     ) -> list[Timed]:
-        limit = self._run_limit_s(candidate.task) * len(libraries)
+        limit = self._limits.of_run(candidate.task, self._baselines[candidate.task.key].latency_s) * len(libraries)
         paths, configs = (tuple(column) for column in zip(*libraries, strict=True))
         program = str(self._directory / f"{candidate.task.key}.json")
         job = TimeJob(
@@ -402,11 +335,6 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
             return [_failed(answer)] * len(libraries)
         self.ran_on = answer.host or self.ran_on
         return list(answer.runs)
-
-    def _run_limit_s(self, task: Task) -> float:
-        """Wall-clock limit of one candidate, in seconds: a kernel that never ends must not cost much of a budget."""
-        untuned = self._baselines[task.key].latency_s
-        return min(self._limits.run_s, RUN_FLOOR_S + RUN_PER_UNTUNED * untuned + task.bytes / PREPARED_BYTES_PER_S)
 
     def _reference(self, candidate: Candidate) -> Reference | Measurement:
         """The task's right output, or the failure for which it has none."""
@@ -442,9 +370,8 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
         """The measurement of a library: its build error, or the outcome of its run."""
         built = library.built
         if built.error is not None:
-            message = self._explained(built.error, built.message)
-            return Measurement(error=built.error, message=message, compile_s=built.compile_s, trace=built.trace)
-        if isinstance(outcome, Measurement):
+            outcome = Timed((), 0.0, built.error, built.message)
+        elif isinstance(outcome, Measurement):
             message = f"the untuned build that it would be checked against failed: {outcome.message}"
             failed = replace(outcome, message=message, compile_s=built.compile_s, run_s=0.0)
             return replace(failed, code_hash=built.code_hash, trace=built.trace)
@@ -468,8 +395,3 @@ class LocalMeasurer(AbstractContextManager["LocalMeasurer"]):
 def _failed(lost: Lost) -> Timed:
     """Return the failure that a lost job means for the libraries that it was to run."""
     return Timed((), lost.spent_s, lost.error, lost.message)
-
-
-def kernel_variables(target: Target) -> dict[str, str]:
-    """Environment of processes that run kernels: the target's threads for kernels, none of its own for NumPy."""
-    return {"TVM_NUM_THREADS": str(target.threads), **ONE_THREAD}

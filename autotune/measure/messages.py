@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.host.fork_server import Job
-from autotune.measure.evaluator import Evaluator
+from autotune.measure.evaluator import (
+    Evaluator,
+)
 from schedules.config import Config
 from schedules.target import Target
 from schedules.task import Task
@@ -146,3 +148,11 @@ class DeviceLost(Exception):  # noqa: N818 - an event, not an error of this prog
     def __init__(self, note: str, cause: str) -> None:
         super().__init__(cause)
         self.note = note
+
+
+@dataclass(frozen=True)
+class Library:
+    """A candidate as built."""
+
+    path: str
+    built: Built

@@ -6,14 +6,12 @@ A part is one model as a rule. Several models of one part share the machine, the
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from autotune.artifact.known_runs import LogView
@@ -35,36 +33,15 @@ from autotune.tuning.existing_log import made_log
 from autotune.tuning.result import PhaseClock, Result
 from autotune.tuning.run_history import Recorder, Run, earlier_runs, known_reference, remember, task_histories
 from autotune.tuning.run_plan import PartJob
-from autotune.tuning.search_program import JoinedTasks, SearchOutcome, SearchRequest, search_program
+from autotune.tuning.search_program import JoinedTasks, SearchOutcome, SearchRequest, cold_bytes, search_program
 from autotune.validation.reference_engine import reference_latency
 from schedules.space import Space
 from schedules.target import Target
 from schedules.task import Task
-from schedules.template_sets import template_set
-from schedules.templates.instructions.llvm_target import features_of
+from schedules.template_sets import has_bf16
 from tuning_logs.sql_store import TuningLog
 
 logger = logging.getLogger(__name__)
-
-BF16_FEATURES = frozenset({"avx512bf16", "bf16"})
-"""LLVM's names of the instructions that multiply bf16, on x86 and on AArch64."""
-
-MAX_COLD_BYTES = 1 << 30
-"""Most memory by which weights are kept cold between runs, bytes: beyond it nothing gets colder."""
-
-WINOGRAD_GROWTH = 4
-"""Times that Winograd's weights are as large as the model's at most: (4 + 2)² numbers for 3². With an arena of the
-model's own 30 MB, F(4,3) was timed at 184 µs and took 316 µs in the model, whose weights then were 92 MB."""
-
-
-def has_bf16(target: Target) -> bool:
-    """Return whether ``target`` has instructions that multiply bf16, as all GPUs have that kernels are built for."""
-    return template_set(target).half_native or bool(BF16_FEATURES & features_of(target))
-
-
-def has_tf32(target: Target) -> bool:
-    """Return whether ``target`` has instructions that round float32 operands to TF32, as tensor cores do."""
-    return template_set(target).half_native
 
 
 @dataclass(frozen=True)
@@ -397,16 +374,6 @@ def _search_lanes(
         for by_threads, lane in zip(kernels, lanes, strict=True):
             by_threads[threads] = lane
     return kernels, outcomes
-
-
-def cold_bytes(program: Program) -> int:
-    """Bytes that the weights may take in the artifact: so much data is touched between two uses of a kernel's own."""
-    grown = 0
-    for task in program.tasks:
-        if program.spaces[task.key].saving > 1:
-            largest = max((math.prod(task.shapes[index]) for index in task.constants), default=0)
-            grown += (WINOGRAD_GROWTH - 1) * task.weight * largest * np.dtype(np.float32).itemsize
-    return min(MAX_COLD_BYTES, sum(array.nbytes for array in program.weights) + grown)
 
 
 def _story(run: Run, part: OpenModel, outcome: SearchOutcome, log: TuningLog) -> Run:

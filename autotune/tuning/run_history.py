@@ -27,7 +27,7 @@ from autotune.options import FP32, Options, Precision
 from autotune.runtime.model_timing import kernel_times, median_timeline
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.job import Job
-from autotune.validation.reference_runs import Arrays
+from autotune.validation.arithmetic.reference_engines import Arrays
 from autotune.validation.verify import random_inputs
 from autotune.versions import DISTRIBUTION, SHOWN, installed
 from schedules.config import Config

@@ -146,21 +146,33 @@ def bench(
             own = max(thread_counts(others[name])) if name in others else threads
             engines.append(stack.enter_context(start_engine(name, folder, own)))
         counts = [_calibrate(engine, engines) for engine in engines]
-        meter, limit = CpuMeter(), most_rounds if rounds is None else rounds
-        for done in range(limit):
-            progress("rounds", done, limit)
-            for engine, count in zip(engines, counts, strict=True):
-                wait_until_quiet(engines)
-                with meter.watching(engine):
-                    engine.times.rounds.append(engine.run(count, warmup=max(1, count // 3)))
-            if rounds is None and all(is_known(engine.times, engines[0].times) for engine in engines[1:]):
-                break
-        progress("rounds", limit, limit)
+        others_cpu = _take_turns(engines, counts, rounds, most_rounds, progress)
         for engine in engines:
             engine.times.memory = engine.memory()
     times = tuple(engine.times for engine in engines)
     source = str(artifact.provenance.get("model", ""))
-    return BenchResult(artifact_path, source, threads, times, meter.others_cpu)
+    return BenchResult(artifact_path, source, threads, times, others_cpu)
+
+
+def _take_turns(
+    engines: Sequence[EngineProcess], counts: Sequence[int], rounds: int | None, most_rounds: int, progress: Progress
+) -> float:
+    """Time the engines in turn, and return how many CPUs others used meanwhile; arguments as of ``bench``.
+
+    Args:
+        counts: inferences of a turn of each engine.
+    """
+    meter, limit = CpuMeter(), most_rounds if rounds is None else rounds
+    for done in range(limit):
+        progress("rounds", done, limit)
+        for engine, count in zip(engines, counts, strict=True):
+            wait_until_quiet(engines)
+            with meter.watching(engine):
+                engine.times.rounds.append(engine.run(count, warmup=max(1, count // 3)))
+        if rounds is None and all(is_known(engine.times, engines[0].times) for engine in engines[1:]):
+            break
+    progress("rounds", limit, limit)
+    return meter.others_cpu
 
 
 def round_ratios(other: EngineTimes, ours: EngineTimes) -> list[float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -180,16 +180,24 @@ def bench_clients(
         meter = CpuMeter()
         for done in range(rounds):
             progress("rounds", done, rounds)
-            left_out = _far_behind(table.values(), ways) if done >= LOOKS else ()
-            for (number, count), served in table.items():
-                if (served.name, count) in left_out:
-                    continue
-                wait_until_quiet(engines)
-                with meter.watching(engines[number]):
-                    served.rounds.append(engines[number].serve(count, ROUND_S))
+            _serve_all(engines, table, _far_behind(table.values(), ways) if done >= LOOKS else (), meter)
         progress("rounds", rounds, rounds)
     source = str(artifact.provenance.get("model", ""))
     return ClientsResult(path, source, threads, rounds, tuple(table.values()), ways, meter.others_cpu)
+
+
+def _serve_all(
+    engines: Sequence[EngineProcess],
+    table: Mapping[tuple[int, int], Served],
+    left_out: Collection[tuple[str, int]],
+    meter: CpuMeter,
+) -> None:
+    """Let every number of clients ask every engine for one round, but for names and numbers that are ``left_out``."""
+    for (number, count), served in table.items():
+        if (served.name, count) not in left_out:
+            wait_until_quiet(engines)
+            with meter.watching(engines[number]):
+                served.rounds.append(engines[number].serve(count, ROUND_S))
 
 
 def _ways(name: str) -> tuple[str, ...]:

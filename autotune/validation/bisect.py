@@ -39,9 +39,10 @@ from autotune.measure.measurer import MeasurementBackend, symbol_of
 from autotune.measure.output_check import Expected, aligned, numpy_dtype, poison
 from autotune.options import Precision
 from autotune.runtime.session import InferenceSession
+from autotune.validation.arithmetic.reference_engines import Arrays
 from autotune.validation.arithmetic.wrong_nodes import untuned_plan
 from autotune.validation.bisect_names import Names
-from autotune.validation.reference_runs import Arrays, reference_outputs
+from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import compare, random_inputs, runnable_inputs
 from schedules.target import Target
 from schedules.task import Task

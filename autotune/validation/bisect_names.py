@@ -11,7 +11,8 @@ import onnx
 from numpy.typing import NDArray
 
 from autotune.graph.flat import Flat
-from autotune.validation.reference_runs import Arrays, reference_outputs
+from autotune.validation.arithmetic.reference_engines import Arrays
+from autotune.validation.reference_runs import reference_outputs
 
 Array = NDArray[Any]
 

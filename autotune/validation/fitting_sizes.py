@@ -23,7 +23,7 @@ from autotune.importer.onnx_model.shapes import infer_shapes, is_fixed, is_known
 from autotune.runtime.segmented_executor import open_onnxruntime
 from autotune.validation.arithmetic.fitting_values import fitting_feed
 from autotune.validation.arithmetic.onnxruntime_session import UnendedError, ended_run, has_loops
-from autotune.validation.reference_runs import Arrays
+from autotune.validation.arithmetic.reference_engines import Arrays
 from autotune.validation.verify import random_inputs
 from schedules.vocabulary.errors import AutotuneError, ModelError
 

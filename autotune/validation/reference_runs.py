@@ -6,10 +6,8 @@ model's own inaccuracy is found by running it in other ways that are as right, s
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,20 +26,28 @@ from autotune.importer.program import simplify
 from autotune.options import FP32, Precision
 from autotune.validation.allowance import Allowance
 from autotune.validation.arithmetic.edge_inputs import edge_feeds
-from autotune.validation.arithmetic.evaluator_cost import evaluation_s
 from autotune.validation.arithmetic.fitting_values import (
     assumed_values,
     fitting_feed,
     is_filled,
 )
+from autotune.validation.arithmetic.model_work import multiplications
 from autotune.validation.arithmetic.onnxruntime_session import Model, Session, UnendedError
+from autotune.validation.arithmetic.quantised_operators import unrounded
+from autotune.validation.arithmetic.reference_engines import (
+    RUNTIME,
+    Arrays,
+    RunReference,
+    answer_of,
+    references,
+    unrefused,
+)
+from autotune.validation.arithmetic.wide_types import FLOATS
 from autotune.validation.short_operands import ShortOperands
-from autotune.validation.widen import FLOATS, NOISE, NotWidenedError, is_short, multiplications, unrounded, widen
+from autotune.validation.widen import NOISE, NotWidenedError, is_short, widen
 from schedules.vocabulary.errors import ModelError
 
 logger = logging.getLogger(__name__)
-
-Arrays = dict[str, NDArray[Any]]
 
 WIDENED_BYTES = 512 << 20
 """Weights in 64 bits, in bytes, up to which a model is widened: some four copies are alive at a time, and ONNX Runtime
@@ -51,12 +57,6 @@ WIDENED_MULTIPLICATIONS = 5 * 10**10
 """Multiplications up to which a model is widened, once its outputs are beyond the fixed tolerance. S3D has 1.8e10 and
 takes 13 s in 64 bits on two busy cores. Its outputs in fp32 are 3e-5 from those: without them, right kernels are taken
 for wrong ones, and the search for these takes minutes."""
-
-EVALUATED_S = 60.0
-"""Seconds up to which ONNX's evaluator, which is slow, runs a model that ONNX Runtime refuses. Heuristic."""
-
-RUNTIME = "onnxruntime"
-"""The name of ONNX Runtime as a reference, before its version."""
 
 DOUBLE = onnx.TensorProto.DOUBLE
 
@@ -82,115 +82,8 @@ def reference_outputs(model: Model, feed: Arrays) -> tuple[str, list[NDArray[Any
 
 def reference_samples(model: Model, feeds: Sequence[Arrays]) -> tuple[str, list[list[NDArray[Any]]]]:
     """Work like ``reference_outputs``, of every feed; the model is opened once."""
-    answer = _answer(model, feeds)
+    answer = answer_of(model, feeds)
     return answer.name, answer.outputs
-
-
-RunReference = Callable[[Arrays], list[NDArray[Any]]]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The outputs of a reference.
-
-    Attributes:
-        name: with its version.
-        run: runs the model on other inputs; a ``ModelError`` if it refuses them.
-        outputs: for every feed.
-        seconds: that these took.
-    """
-
-    name: str
-    run: RunReference
-    outputs: list[list[NDArray[Any]]]
-    seconds: float
-
-
-def _unrefused(run: RunReference, feed: Arrays) -> list[NDArray[Any]] | None:
-    """The outputs of ``run``; None if it refuses ``feed``."""
-    try:
-        return run(feed)
-    except UnendedError:
-        raise
-    except ModelError:
-        return None
-
-
-def _answer(model: Model, feeds: Sequence[Arrays]) -> Answer:
-    """Outputs of the first reference that runs the model.
-
-    Raises:
-        ModelError: the first reference's, if none does.
-    """
-    refusal: ModelError | None = None
-    for reference in _references():
-        try:
-            name, run = reference(model)
-            began = time.perf_counter()
-            outputs = [run(feed) for feed in feeds]
-            return Answer(name, run, outputs, time.perf_counter() - began)
-        except UnendedError:
-            raise  # ONNX's evaluator would not end either
-        except ModelError as error:
-            refusal = refusal or error
-    assert refusal is not None
-    raise refusal
-
-
-def _references() -> tuple[Callable[[Model], tuple[str, RunReference]], ...]:
-    """Openers of the references, best first."""
-    return (_runtime, _evaluator) if _has_runtime() else (_evaluator,)
-
-
-def _runtime(model: Model) -> tuple[str, RunReference]:
-    """ONNX Runtime.
-
-    Raises:
-        ModelError: if it refuses the model.
-    """
-    import onnxruntime  # optional: an extra
-
-    with _refusing("ONNX Runtime"):
-        session = Session(model, optimised=True)
-
-    def run(feed: Arrays) -> list[NDArray[Any]]:
-        with _refusing("ONNX Runtime"):
-            return session.run(feed)
-
-    return f"{RUNTIME} {onnxruntime.__version__}", run
-
-
-def _evaluator(model: Model) -> tuple[str, RunReference]:
-    """ONNX's own evaluator.
-
-    Raises:
-        ModelError: if it refuses the model, or would take long.
-    """
-    from onnx.reference import ReferenceEvaluator  # slow to import, and only needed here
-
-    from autotune.validation.arithmetic.evaluator_operators import LRN  # imports the evaluator
-
-    whole_model = model.whole() if isinstance(model, LightModel) else model
-    if _has_runtime() and (seconds := evaluation_s(whole_model)) > EVALUATED_S:
-        raise ModelError(f"ONNX's evaluator would take about {seconds:.0f} s, above {EVALUATED_S:.0f}, for the model")
-    with _refusing("ONNX's evaluator"):
-        evaluator = ReferenceEvaluator(whole_model, new_ops=[LRN])
-
-    def run(feed: Arrays) -> list[NDArray[Any]]:
-        with _refusing("ONNX's evaluator"), np.errstate(all="ignore"):
-            return list(evaluator.run(None, dict(feed)))
-
-    return f"onnx.reference {onnx.__version__}", run
-
-
-@contextmanager
-def _refusing(engine: str) -> Iterator[None]:
-    """Errors of ``engine`` as a ModelError."""
-    try:
-        with third_party():
-            yield
-    except ThirdPartyError as error:
-        raise ModelError(f"{engine} does not run the model, so outputs cannot be verified: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -226,7 +119,7 @@ class Reference:
     def run(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
         """Work like ``outputs``, for many inputs of which nothing else is asked: the engine stays open."""
         if self._engine is None:
-            answer = _answer(self._model, [feed])
+            answer = answer_of(self._model, [feed])
             self._engine = answer.name, answer.run
             return answer.name, answer.outputs[0]
         name, run = self._engine
@@ -235,7 +128,7 @@ class Reference:
     def outputs(self, feed: Arrays) -> tuple[str, list[NDArray[Any]]]:
         """Work like ``reference_outputs``."""
         if self._feed is None or not _same(self._feed, feed):
-            answer = _answer(self._model, [feed])
+            answer = answer_of(self._model, [feed])
             self._outputs = answer.name, answer.outputs[0]
             quick = answer.name.startswith(RUNTIME) and answer.seconds < EDGES_S
             self._feed, self._allowance, self._edges = feed, None, list(_edges(answer.run, feed)) if quick else []
@@ -288,12 +181,12 @@ class Reference:
         Raises:
             UnendedError: if a loop of the model does not end on values that are tried.
         """
-        for reference in _references()[:1] if runs else _references():
+        for reference in references()[:1] if runs else references():
             try:
                 _, run = reference(self._model)
             except ModelError:
                 continue
-            if (other := fitting_feed(self._model, feed, partial(_unrefused, run), runs)) is not None:
+            if (other := fitting_feed(self._model, feed, partial(unrefused, run), runs)) is not None:
                 return other
         return None
 
@@ -455,10 +348,6 @@ def _sorted(model: onnx.ModelProto) -> onnx.ModelProto:
 def _rounded(model: onnx.ModelProto, precision: Precision) -> Iterator[LightModel]:
     operands = ShortOperands(model)
     return (operands.rounded(precision, stored) for stored in (False, True))
-
-
-def _has_runtime() -> bool:
-    return importlib.util.find_spec("onnxruntime") is not None
 
 
 def _run(model: Model, feed: Arrays, optimised: bool = True) -> list[NDArray[Any]]:

@@ -21,8 +21,9 @@ from autotune.options import FP32
 from autotune.runtime.session import InferenceSession
 from autotune.validation.allowance import ATOL, RTOL, Allowance
 from autotune.validation.arithmetic.edge_inputs import lost
+from autotune.validation.arithmetic.reference_engines import Arrays
 from autotune.validation.arithmetic.row_order import rows_in_order
-from autotune.validation.reference_runs import Arrays, Reference
+from autotune.validation.reference_runs import Reference
 from autotune.validation.verdict import Verdict
 from schedules.vocabulary.errors import AutotuneError, ModelError
 

@@ -25,8 +25,7 @@ down. So the widened graph has an input, ``NOISE``: a factor of random numbers a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -36,9 +35,10 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.validation.arithmetic.conv_shapes import conv_shapes
 from autotune.validation.arithmetic.exact_conv import convolution
-from autotune.validation.arithmetic.quantised_operators import results, spelled
+from autotune.validation.arithmetic.model_work import conv_shapes, value_shapes
+from autotune.validation.arithmetic.quantised_operators import results, spelled, unrounded_node
+from autotune.validation.arithmetic.wide_types import FLOATS, widened_node, widened_tensor, widened_value
 
 NOISE = "widened.noise"
 """Name of the factor of the random numbers: a 64-bit scalar, an input of models that quantise."""
@@ -47,13 +47,6 @@ ROUNDINGS = 4
 """Roundings of its type by which a quantiser's input is moved, of the largest value that it can tell. A blocked sum of
 some thousand terms is off by that much. Heuristic, not measured."""
 
-FLOATS: dict[int, float] = {
-    TensorProto.FLOAT: 2.0**-23,
-    TensorProto.FLOAT16: 2.0**-10,
-    TensorProto.BFLOAT16: 2.0**-7,
-    TensorProto.DOUBLE: 2.0**-52,
-}
-"""Types that are widened, and their relative spacing."""
 
 SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 """Types that ONNX Runtime's CPU provider stores, and computes in 32 bits."""
@@ -94,10 +87,6 @@ CLAIMED = frozenset({"LSTM", "GRU"})
 """Operators that ONNX Runtime registers for 64 bits and then refuses to run."""
 
 
-INT8 = 4
-"""The accuracy level of com.microsoft that rounds activations to int8."""
-
-
 class NotWidenedError(Exception):
     """The model cannot be widened; the message says what of it."""
 
@@ -107,32 +96,6 @@ def is_short(model: onnx.ModelProto) -> bool:
     graph = model.graph
     values = (*graph.input, *graph.value_info, *graph.output)
     return any(value.type.tensor_type.elem_type in SHORT for value in values)
-
-
-def multiplications(model: onnx.ModelProto) -> int:
-    """Multiplications of the convolutions and products of matrices of ``model`` whose shapes are known."""
-    shapes, total = value_shapes(model), 0
-    for node in model.graph.node:
-        result = [size or 1 for size in shapes.get(node.output[0], ())] if node.output else []
-        if node.op_type in ("Conv", "QLinearConv"):
-            weights = node.input[1 if node.op_type == "Conv" else 3]
-            total += math.prod(result) * math.prod(size or 1 for size in shapes.get(weights, ())[1:])
-        elif node.op_type in ("MatMul", "Gemm") and (left := shapes.get(node.input[0])):
-            transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
-            total += math.prod(result) * (left[0 if transposed else -1] or 1)
-    return total
-
-
-def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Shapes by value; None for sizes that are not known."""
-    graph = model.graph
-    shapes: dict[str, tuple[int | None, ...]] = {weight.name: tuple(weight.dims) for weight in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape"):
-            sizes = (dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
-            shapes[value.name] = tuple(sizes)
-    return shapes
 
 
 def widen(model: onnx.ModelProto, rounded: bool = False) -> tuple[onnx.ModelProto, bool]:
@@ -192,17 +155,17 @@ class _Widened:
         graph = self._old.graph
         if graph.sparse_initializer:
             raise NotWidenedError("it has sparse weights")
-        self._weights = [_widened_tensor(weight) for weight in graph.initializer]
+        self._weights = [widened_tensor(weight) for weight in graph.initializer]
         self._narrow = self._read_in_32_bits()
         for node in graph.node:
             first = len(self.nodes)
             self._add(node)
             if self._rounded:
                 self._round(node, first)
-        inputs = [value if value.name in self._narrow else _widened_value(value) for value in graph.input]
+        inputs = [value if value.name in self._narrow else widened_value(value) for value in graph.input]
         if self.noisy:
             inputs.append(helper.make_tensor_value_info(NOISE, TensorProto.DOUBLE, []))
-        outputs = [_widened_value(value) for value in graph.output]
+        outputs = [widened_value(value) for value in graph.output]
         widened = helper.make_graph(self.nodes, "widened", inputs, outputs, self._weights)
         return helper.make_model(widened, opset_imports=self._old.opset_import, ir_version=self._old.ir_version)
 
@@ -257,11 +220,11 @@ class _Widened:
                 self._add(part)
             return
         if node.op_type == "MatMulNBits":
-            node = _unrounded_node(node)
+            node = unrounded_node(node)
         elif node.op_type == "DynamicQuantizeLSTM":
             node = self._unrounded_lstm(node)
         if self._has_kernel(node):
-            self.nodes.append(_widened_node(node))
+            self.nodes.append(widened_node(node))
         else:
             self._in_32_bits(node)
 
@@ -389,33 +352,6 @@ class _Widened:
         return self.reshaped(value, (-1, *(1 for _ in rank[axis + 1 :])))
 
 
-def unrounded(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy whose products by packed weights take activations as they are; None if all do so already."""
-    rounding = [index for index, node in enumerate(model.graph.node) if _rounds(node)]
-    if not rounding:
-        return None
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for index in rounding:
-        copy.graph.node[index].CopyFrom(_unrounded_node(model.graph.node[index]))
-    return copy
-
-
-def _rounds(node: NodeProto) -> bool:
-    """Return whether a product by packed weights takes its other operand in int8."""
-    return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == INT8 for a in node.attribute)
-
-
-def _unrounded_node(node: NodeProto) -> NodeProto:
-    """A product by packed weights whose other operand stays as it is: accuracy level 1 of com.microsoft is fp32."""
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    kept = [attribute for attribute in node.attribute if attribute.name != "accuracy_level"]
-    del copy.attribute[:]
-    copy.attribute.extend([*kept, helper.make_attribute("accuracy_level", 1)])
-    return copy
-
-
 def _runtime_values(model: onnx.ModelProto, names: list[str]) -> list[Any]:
     """Name, type and shape of values, as ONNX Runtime has them."""
     import onnxruntime  # optional: an extra
@@ -448,44 +384,3 @@ def _wide_kernels() -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
         if wide and kernel.provider == "CPUExecutionProvider":
             versions.setdefault((kernel.domain, kernel.op_name), []).append(kernel.version_range)
     return {name: tuple(ranges) for name, ranges in versions.items()}
-
-
-def _widened_tensor(tensor: TensorProto) -> TensorProto:
-    if tensor.data_type not in FLOATS:
-        return tensor
-    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
-
-
-def _widened_value(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
-    copy = onnx.ValueInfoProto()
-    copy.CopyFrom(value)
-    if copy.type.tensor_type.elem_type in FLOATS:
-        copy.type.tensor_type.elem_type = TensorProto.DOUBLE
-    return copy
-
-
-def _widened_node(node: NodeProto) -> NodeProto:
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    for attribute in copy.attribute:
-        if attribute.name in ("to", "dtype") and attribute.i in FLOATS:
-            attribute.i = TensorProto.DOUBLE
-        for tensor in _tensors_of(attribute):
-            tensor.CopyFrom(_widened_tensor(tensor))
-    if node.op_type == "Constant":
-        _widen_constant(copy)
-    return copy
-
-
-def _tensors_of(attribute: AttributeProto) -> Iterator[TensorProto]:
-    if attribute.type == AttributeProto.TENSOR:
-        yield attribute.t
-    yield from attribute.tensors
-
-
-def _widen_constant(node: NodeProto) -> None:
-    """Write ``value_float`` and ``value_floats``, which are 32 bits wide, as a tensor."""
-    attribute = node.attribute[0]
-    if attribute.name in ("value_float", "value_floats"):
-        array = np.array(helper.get_attribute_value(attribute), np.float64)
-        attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(array)))

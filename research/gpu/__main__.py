@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from autotune.cli.arguments import parse_seconds
+from autotune.cli.parsing import parse_seconds
 from autotune.importer.load import load_model
 from autotune.importer.program import simplify
 from research.gpu import metaschedule

@@ -23,6 +23,10 @@ class Template(Protocol[Found]):
     name: str
     version: int
 
+    def __hash__(self) -> int:
+        """Implement ``Hashable``, for matches that are kept."""
+        ...
+
     def match(self, func: tirx.PrimFunc) -> Found | None:
         """Return the facts about ``func`` that the template needs, or None if it is not its pattern."""
         ...

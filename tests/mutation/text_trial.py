@@ -24,7 +24,7 @@ from autotune.importer.program import Program, import_program, simplify
 from autotune.measure.kernel_builder import Builder
 from autotune.measure.kernel_handler import CpuHandler
 from autotune.measure.kernel_timing import load
-from autotune.measure.local_measurer import kernel_variables
+from autotune.measure.measure_limits import kernel_variables
 from autotune.measure.measurer import Candidate, symbol_of
 from autotune.measure.messages import BuildJob, Built, Reference, ReferenceJob, Settings, TimeJob
 from autotune.measure.output_check import Array, Expected, aligned, numpy_dtype

@@ -16,7 +16,8 @@ from autotune.host.machine import host_target
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from autotune.measure.evaluator import Adaptive
-from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measure_limits import MeasureLimits
 from autotune.measure.measurer import Candidate
 from schedules.lower import BASELINE, load_program, lower
 from schedules.target import Target

@@ -1,4 +1,4 @@
-"""Spaces as values: rows, samples, neighbours and features belong together, and nonsense is refused at birth."""
+"""Spaces as values: rows, samples and features belong together, and nonsense is refused at birth."""
 
 from __future__ import annotations
 
@@ -57,15 +57,6 @@ def test_samples_are_distinct_members_and_repeat_with_the_seed(space: Space, cou
 
 
 @given(spaces())
-def test_neighbours_differ_in_one_knob_by_one_step(space: Space) -> None:
-    for row in space.rows[:5]:
-        config = space.config(row)
-        for neighbour in space.neighbours(config):
-            assert np.abs(space.row(neighbour) - row).sum() == 1
-            assert config in space.neighbours(neighbour)
-
-
-@given(spaces())
 def test_features_are_finite_and_the_same_one_by_one(space: Space) -> None:
     if not space.size:
         return
@@ -73,7 +64,7 @@ def test_features_are_finite_and_the_same_one_by_one(space: Space) -> None:
     features = space.features(configs)
     assert features.shape == (len(configs), len(space.knobs))
     assert np.isfinite(features).all()
-    assert np.array_equal(features, np.stack([space.encode(config) for config in configs]))
+    assert np.array_equal(features, np.concatenate([space.features([config]) for config in configs]))
 
 
 def test_a_knob_may_be_seen_by_what_is_derived_from_it_only() -> None:
@@ -81,7 +72,6 @@ def test_a_knob_may_be_seen_by_what_is_derived_from_it_only() -> None:
     space = Space("toy", 1, knobs, derive=lambda columns: {"jobs": columns["tile"] * columns["parts"]})
     assert space.feature_names == ("tile", "jobs")
     assert space.features([space.config([1, 2])]).tolist() == [[1.0, 8.0]]
-    assert space.encode(space.config([1, 2])).tolist() == [1.0]
     assert space.size == 6
 
 

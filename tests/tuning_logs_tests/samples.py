@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sqlite3
+from pathlib import Path
 
 from hypothesis import strategies as st
 
@@ -83,3 +86,12 @@ def _records_of(space: str) -> st.SearchStrategy[TuningRecord]:
 def any_program(task: str, program: str) -> str:
     """A ``ProgramCheck`` that takes every program for its task's: those of these tests are words."""
     return ""
+
+
+RELEASED = sorted((Path(__file__).parent / "released").glob("*.sql"))
+
+
+def load(dump: Path, path: Path) -> Path:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(dump.read_text())
+    return path

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import inspect, text
 
 from schedules.target import Target
-from schedules.vocabulary.errors import LogError
-from tests.tuning_logs_tests.samples import AVX512, KEY, any_program, failed, timed
-from tuning_logs import schema, sql_store
+from tests.tuning_logs_tests.samples import AVX512, KEY, RELEASED, any_program, failed, load, timed
 from tuning_logs.maintenance import verify
 from tuning_logs.schema import HEAD
 from tuning_logs.sql_store import TuningLog, open_log
-
-RELEASED = sorted((Path(__file__).parent / "released").glob("*.sql"))
-
-
-def load(dump: Path, path: Path) -> Path:
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.executescript(dump.read_text())
-    return path
 
 
 def described(log: TuningLog) -> dict[str, object]:
@@ -72,37 +60,4 @@ def test_a_log_of_a_released_schema_opens_with_all_it_holds(dump: Path, tmp_path
     assert verify(log, any_program).ok
     log.append([timed(4, 0.5)])
     assert log.best(KEY) == timed(4, 0.5)
-    log.close()
-
-
-def test_an_older_log_is_brought_along_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = load(RELEASED[0], tmp_path / "tuning.db")
-    ran = []
-
-    def add_column(connection: Connection) -> None:
-        ran.append(connection.execute(text("ALTER TABLE records ADD COLUMN power_w DOUBLE")))
-
-    monkeypatch.setattr(sql_store, "UPGRADES", (*schema.UPGRADES, add_column))
-    monkeypatch.setattr(sql_store, "HEAD", f"{int(HEAD) + 1:04}")
-    for _ in range(2):
-        log = open_log(path)
-        assert len(list(log.records(KEY))) == 3
-        log.close()
-    assert len(ran) == 1
-
-
-def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = load(RELEASED[0], tmp_path / "tuning.db")
-
-    def fail(connection: Connection) -> None:
-        connection.execute(text("ALTER TABLE records ADD COLUMN power_w DOUBLE"))
-        connection.execute(text("ALTER TABLE nothing ADD COLUMN x DOUBLE"))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(sql_store, "UPGRADES", (*schema.UPGRADES, fail))
-        patched.setattr(sql_store, "HEAD", f"{int(HEAD) + 1:04}")
-        with pytest.raises(LogError):
-            open_log(path)
-    log = open_log(path)
-    assert "power_w" not in {column["name"] for column in inspect(log.database.engine).get_columns("records")}
     log.close()

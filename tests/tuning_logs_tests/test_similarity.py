@@ -79,7 +79,7 @@ def test_refusals_name_the_field() -> None:
     log.append([timed(1, 1.0, key=dataclasses.replace(HERE, space="matmul/1"))])  # another template
     nearness = near(log, {})
     assert nearness.used == ()
-    whys = sorted(refusal.why for refusal in nearness.refused)
+    whys = sorted(nearness.refused)
     assert [why.split(":")[0] for why in whys] == [
         "mcpu differs",
         "program unknown",

@@ -19,7 +19,8 @@ from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import Executor, LiveCase
 from autotune.graph.lanes import Lane, parse_lanes
 from autotune.graph.steps import LiveRows
-from autotune.host.machine import missing_features, read_host, runs_here, session_cpus
+from autotune.host.cpu_claims import session_cpus
+from autotune.host.machine import missing_features, read_host, runs_here
 from autotune.options import TF32, Options
 from autotune.versions import check_versions
 from schedules.config import Config
@@ -77,7 +78,9 @@ class CpuBackend:
         self, target: Target, evaluator: str, seed: int, server: ForkServerProcess | None = None
     ) -> LocalMeasurer:
         """Implement ``Backend.measurer``."""
-        from autotune.measure.local_measurer import LocalMeasurer, Shared  # running an artifact measures nothing
+        # Running an artifact measures nothing.
+        from autotune.measure.local_measurer import LocalMeasurer
+        from autotune.measure.measure_limits import Shared  # likewise
 
         return LocalMeasurer(target, evaluator=evaluator, seed=seed, shared=Shared(server=server))
 

@@ -25,7 +25,6 @@ CUDA_MACHINE = 190
 REGCOUNT, FRAME_SIZE, MIN_STACK_SIZE = 0x2F, 0x11, 0x12
 SIZED_VALUE = 0x04  # EIFMT_SVAL: the value follows, its size in the record
 RESERVED_BYTES = 1024  # of every block, the system's own; from sm_90 on it counts into the section
-CODE_BYTES = 16  # of one instruction since Volta
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Kernel:
         registers: per thread.
         shared_bytes: static shared memory of a block.
         local_bytes: stack frame of a thread; above 0 something was spilled or indexed.
-        instructions: machine instructions.
     """
 
     name: str
@@ -44,7 +42,6 @@ class Kernel:
     registers: int
     shared_bytes: int
     local_bytes: int
-    instructions: int
 
 
 @dataclass(frozen=True)
@@ -81,9 +78,7 @@ def inspect(cubin: bytes) -> dict[str, Kernel]:
             continue
         name = section.name.removeprefix(".text.")
         registers = counts.get(name) or section.info >> 24
-        kernels[name] = Kernel(
-            name, arch, registers, shared.get(name, 0), frames.get(name, 0), section.size // CODE_BYTES
-        )
+        kernels[name] = Kernel(name, arch, registers, shared.get(name, 0), frames.get(name, 0))
     return kernels
 
 

@@ -24,7 +24,8 @@ from autotune.graph.steps import LiveRows
 from autotune.host.roofline import Roofline
 from autotune.host.worker_pool import ForkServerProcess
 from autotune.importer.program import Program
-from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, RemoteTarget, Shared
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measure_limits import MeasureLimits, RemoteTarget, Shared
 from autotune.options import Options
 from schedules.config import Config
 from schedules.lower import is_scheduled, load_program, lower

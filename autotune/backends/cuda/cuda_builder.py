@@ -56,13 +56,11 @@ class Chosen:
     Attributes:
         config: the config that was taken.
         kernels: its device kernels.
-        passed_over: (config as JSON, why not) of those tried before.
         compile_s: seconds that went into it.
     """
 
     config: Config
     kernels: tuple[Kernel, ...]
-    passed_over: tuple[tuple[str, str], ...] = ()
     compile_s: float = 0.0
 
     @property
@@ -149,24 +147,23 @@ def _scheduled(program: tirx.PrimFunc, config: Config, target: Target) -> tirx.P
 def _try(wanted: Wanted, target: Target, sources: Path | None) -> tuple[Chosen, tvm.runtime.Executable]:
     """The first config that needs no local memory, else the one that needs least; and its code."""
     symbol, program = wanted.symbol, load_program(wanted.program)
-    passed_over: list[tuple[str, str]] = []
+    why = ""
     best: tuple[Chosen, tvm.runtime.Executable] | None = None
     began = time.perf_counter()
     for config in wanted.configs:
         try:
             module, compiled = compile_kernels({symbol: _scheduled(program, config, target)}, target)
         except Exception as error:  # whatever a config provokes in TVM or NVRTC is its failure, not the job's
-            passed_over.append((config.to_json(), named_last_line(error)))
+            why = named_last_line(error)
             continue
         kernels = tuple(compiled.kernels.values())
-        chosen = Chosen(config, kernels, tuple(passed_over), time.perf_counter() - began)
+        chosen = Chosen(config, kernels, time.perf_counter() - began)
         if sources is not None:
             (sources / f"{symbol}.cu").write_text("\n".join(compiled.sources))
         if not chosen.local_bytes:
             return chosen, module
-        passed_over.append((config.to_json(), f"{chosen.local_bytes} bytes of local memory"))
         if best is None or chosen.local_bytes < best[0].local_bytes:
             best = chosen, module
     if best is None:
-        raise ScheduleError(f"kernel {symbol} compiles in none of {len(wanted.configs)} configs: {passed_over[-1][1]}")
+        raise ScheduleError(f"kernel {symbol} compiles in none of {len(wanted.configs)} configs: {why}")
     return best

@@ -116,10 +116,23 @@ def _numbers(node: Node, name: str, dtype: Any) -> Array:
     return np.zeros(0, dtype) if tensor is None else numpy_helper.to_array(tensor).astype(dtype)
 
 
+def _modes(node: Node) -> Array:
+    """The number of every node's comparison.
+
+    Raises:
+        UnsupportedError: if one is not known.
+    """
+    strings = next((attribute.strings for attribute in node.proto.attribute if attribute.name == "nodes_modes"), ())
+    try:
+        return np.fromiter((NAMED[string] for string in strings), np.int64, len(strings))
+    except KeyError as error:
+        raise node.refused(f"its nodes_modes has {error.args[0]!r}") from error
+
+
 def _forest(node: Node, targets: str, count: int, real: Any) -> Forest:
     """The trees of a TreeEnsembleRegressor or -Classifier, whose weights are those of ``targets``, of ``count``."""
     trees, own = (_numbers(node, f"nodes_{name}", np.int64) for name in ("treeids", "nodeids"))
-    modes = node.codes("nodes_modes", NAMED)
+    modes = _modes(node)
     size, place = len(modes), _Places(node, trees, own)
     inner = modes != LEAF
 

@@ -2,7 +2,7 @@
 
 # No ``from __future__ import annotations`` here: TVM's script reads the annotations as values.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import relax, tirx
@@ -57,6 +57,28 @@ def walk_trees(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], op
     return bb.emit(relax.op.call_tir(kernel, relax.Tuple(operands), result_type))
 
 
+def _branch(kinds: Sequence[int], with_nan: bool, members: int) -> Callable[..., Any]:
+    """Whether a value takes a node's true branch, as an expression; arguments as of ``walk``.
+
+    Args:
+        members: numbers that a node of kind ``MEMBER`` compares with.
+    """
+
+    def hit(kind: int, value: Any, place: Any, threshold: Any, options: Any) -> Any:
+        if kind != MEMBER:
+            return COMPARISONS[MODES[kind]](value, threshold[place])
+        return tirx.any(*(value == options[place, k] for k in range(members)))
+
+    def taken(value: Any, place: Any, nodes: Any, threshold: Any, options: Any) -> Any:
+        result = hit(kinds[0], value, place, threshold, options)
+        for kind in kinds[1:]:
+            other = hit(kind, value, place, threshold, options)
+            result = tirx.Select(nodes[MODE, place] == kind, other, result)
+        return tirx.any(result, tirx.all(tirx.isnan(value), nodes[MISSING, place] != 0)) if with_nan else result
+
+    return taken
+
+
 def walk(
     rows: tuple[int, ...],
     tables: Mapping[str, tuple[int, ...]],
@@ -74,20 +96,7 @@ def walk(
         kinds: numbers of the modes that there are.
         with_nan: whether some nodes send NaN to the true branch.
     """
-    members = tables["members"]
-
-    def hit(kind: int, value: Any, place: Any, threshold: Any, options: Any) -> Any:
-        if kind != MEMBER:
-            return COMPARISONS[MODES[kind]](value, threshold[place])
-        return tirx.any(*(value == options[place, k] for k in range(members[1])))
-
-    def taken(value: Any, place: Any, nodes: Any, threshold: Any, options: Any) -> Any:
-        result = hit(kinds[0], value, place, threshold, options)
-        for kind in kinds[1:]:
-            other = hit(kind, value, place, threshold, options)
-            result = tirx.Select(nodes[MODE, place] == kind, other, result)
-        return tirx.any(result, tirx.all(tirx.isnan(value), nodes[MISSING, place] != 0)) if with_nan else result
-
+    members, taken = tables["members"], _branch(kinds, with_nan, tables["members"][1])
     count, trees = tables["nodes"][1], tables["roots"][0]
 
     @scripted.prim_func(s_tir=True)

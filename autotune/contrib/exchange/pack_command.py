@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli import arguments as opt
+from autotune.cli.parsing import parse_seconds
 from autotune.cli.reply import Reply
 from schedules.vocabulary.errors import UsageError
 
@@ -35,7 +36,7 @@ def pack(
     from autotune.contrib.exchange.pack import pack as write
     from autotune.tuning.existing_log import made_log
 
-    opt.parse_seconds(budget)
+    parse_seconds(budget)
     if target not in EXTRAS:
         raise UsageError(f"--target {target}: a job is for one of {', '.join(EXTRAS)}")
     with closing(made_log(log)) as store:

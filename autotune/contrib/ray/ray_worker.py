@@ -11,8 +11,9 @@ import tvm
 from autotune.host.machine import host_target
 from autotune.host.roofline import Roofline, measure_roofline
 from autotune.measure.evaluator import Evaluator
-from autotune.measure.local_measurer import LOWERING, LocalMeasurer, MeasureLimits, Shared
+from autotune.measure.local_measurer import LOWERING, LocalMeasurer
 from autotune.measure.machine_lock import MachineLock, lock_file
+from autotune.measure.measure_limits import MeasureLimits, Shared
 from autotune.measure.remote.measuring_worker import MeasuringWorker
 from autotune.versions import DISTRIBUTION, installed
 from schedules.target import Target

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli import arguments as opt
+from autotune.cli.parsing import parse_share, parse_weights, split_names
 from autotune.cli.reply import Reply, table
 from schedules.vocabulary.errors import UsageError
 
@@ -84,7 +85,7 @@ def _names(kind: str, text: str) -> list[str]:
     """``a,b`` → known names; ``all`` → all of them."""
     if text == "all":
         return list(opt.strategies(kind))
-    return [opt.choose_strategy(kind, name) for name in opt.split_names(text)]
+    return [opt.choose_strategy(kind, name) for name in split_names(text)]
 
 
 @replay_app.command(epilog="Example: tune replay research/traces/conv3x3.npz --searcher adaptive,random --seeds 30")
@@ -109,12 +110,12 @@ def replay(request: ReplayRequest) -> Reply:
     rules = ReplayRules(
         request.seeds,
         request.seed,
-        tuple(1.0 + opt.parse_share(share, "--near") for share in opt.split_names(request.near)),
+        tuple(1.0 + parse_share(share, "--near") for share in split_names(request.near)),
         request.trials,
         request.warm,
         request.guesses,
         request.portfolio,
-        opt.parse_weights(request.weight or ()),
+        parse_weights(request.weight or ()),
         searcher=opt.choose_strategy("searcher", request.courses),
         processes=request.processes,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -54,18 +54,6 @@ class Node:
         is_whole = attribute.type == AttributeProto.INTS
         values = attribute.ints if is_whole else attribute.floats
         return np.fromiter(values, np.int64 if is_whole else np.float32, len(values))
-
-    def codes(self, name: str, known: Mapping[bytes, int]) -> Array:
-        """A list attribute of strings as their numbers in ``known``.
-
-        Raises:
-            UnsupportedError: if a string is not in it.
-        """
-        strings = self._attributes[name].strings if name in self._attributes else ()
-        try:
-            return np.fromiter((known[string] for string in strings), np.int64, len(strings))
-        except KeyError as error:
-            raise self.refused(f"its {name} has {error.args[0]!r}") from error
 
     @property
     def attributes(self) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 
 from autotune.host.machine import host_target, is_foreign, read_host
 from autotune.host.roofline import Roofline, measure_roofline
-from autotune.measure.local_measurer import LocalMeasurer, RemoteTarget
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measure_limits import RemoteTarget
 from autotune.measure.measurer import Origin
 from autotune.measure.remote.measuring_worker import MachineLost, MeasuringWorker
 from autotune.measure.remote.remote_host import RemoteHost, roofline_of

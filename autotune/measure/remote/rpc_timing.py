@@ -24,12 +24,13 @@ from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.host.worker_pool import TRIES
 from autotune.measure.kernel_builder import Builder, object_of
 from autotune.measure.kernel_handler import CpuHandler, KernelJob
-from autotune.measure.kernel_timing import PRODUCER, CpuBench, Kernel, Loaded, Prepared
+from autotune.measure.kernel_timing import CpuBench, Loaded, Prepared
 from autotune.measure.measurer import symbol_of
 from autotune.measure.messages import BuildJob, Built, DeviceLost, ReferenceJob, Timed, TimedAll, TimeJob
 from autotune.measure.output_check import FENCE, FENCE_BYTES, Array, aligned, with_fences
 from autotune.measure.remote.remote_host import described
 from autotune.measure.remote.rpc_session import SLACK_S, DeviceSession, compile_device_code, parse_address
+from autotune.measure.timed_memory import PRODUCER, Kernel
 from schedules.task import Task
 from schedules.vocabulary.errors import MeasureError, UsageError
 

@@ -30,6 +30,7 @@ from autotune.host.machine import read_host
 from autotune.runtime.adaptive.adapt import Adapt
 from autotune.runtime.adaptive.model_cache import ModelCache, Specs
 from autotune.runtime.adaptive.routes import KERNELS, REFERENCE, Route, Routes, Shapes
+from autotune.runtime.adaptive.tuned_kernels import MOST_SIZES, TunedKernels
 from autotune.runtime.adaptive.tuner_process import ENDED, IDLE, TunerProcess
 from autotune.runtime.adaptive.whole_model import WholeModel
 from autotune.runtime.artifact_executor import ArtifactExecutor
@@ -47,8 +48,6 @@ TICK_S = 0.2
 EXIT_S = 10.0
 """Seconds for which the end of the interpreter waits for a thread that opens an artifact."""
 
-MOST_SIZES = 4096
-"""Different sizes whose requests are counted one by one."""
 
 OFFERED = 32
 """Sizes that the tuner is told of at once, those with the most time first."""
@@ -58,46 +57,6 @@ RELATIVE, ABSOLUTE = 1e-2, 1e-3
 An artifact was verified by narrower bounds when it was built; this finds gross faults."""
 
 logger = logging.getLogger(__name__)
-
-
-class _Tuned:
-    """An open artifact, and which sizes it serves."""
-
-    def __init__(self, serving: Serving) -> None:
-        self.serving = serving
-        self._serves: dict[Shapes, bool] = {}
-        names = [spec.name for spec in serving.first.inputs]
-        self._own_names = [name for name in names if not is_live(name)]
-        self._is_complete = len(self._own_names) == len(names)
-
-    def completed(self, arrays: list[Array]) -> list[Array]:
-        """Return ``arrays`` with the inputs that say which positions count, as kernels take them.
-
-        Raises:
-            UsageError, ValueError: if they are not the model's.
-        """
-        if self._is_complete:
-            return arrays
-        return self.serving.check.arrays(dict(zip(self._own_names, arrays, strict=True)))
-
-    def serves(self, shapes: Shapes, arrays: list[Array]) -> bool:
-        known = self._serves.get(shapes)
-        if known is None:
-            known = self._is_served(arrays)
-            if len(self._serves) < MOST_SIZES:
-                self._serves[shapes] = known
-        return known
-
-    def _is_served(self, arrays: list[Array]) -> bool:
-        first = self.serving.first
-        try:
-            arrays = self.completed(arrays)
-            feed = {spec.name: array for spec, array in zip(first.inputs, arrays, strict=True)}
-            self.serving.check.arrays(feed)
-            first.check(arrays)
-        except (UsageError, ValueError):
-            return False
-        return True
 
 
 class AdaptiveServing:
@@ -130,7 +89,7 @@ class AdaptiveServing:
         self.threads = threads or read_host().usable_threads
         self._model = WholeModel(self._path, self.threads)
         self._cache: ModelCache | None = None
-        self._tuned: _Tuned | None = None
+        self._tuned: TunedKernels | None = None
         self._trouble = ""
         self._refused = ""  # the seal of an artifact that cannot serve: opening it again would bring nothing
         specs = self._recalled()
@@ -231,14 +190,16 @@ class AdaptiveServing:
         return outputs
 
     def _on_kernels(
-        self, tuned: _Tuned, arrays: list[Array], route: Route, elements: int, timeout_s: float | None = None
+        self, tuned: TunedKernels, arrays: list[Array], route: Route, elements: int, timeout_s: float | None = None
     ) -> list[Array]:
         began = time.perf_counter()
         outputs = tuned.serving.run(tuned.completed(arrays), timeout_s)
         self._note(route, KERNELS, time.perf_counter() - began, elements)
         return outputs
 
-    def _compared(self, tuned: _Tuned, arrays: list[Array], shapes: Shapes, route: Route, elements: int) -> list[Array]:
+    def _compared(
+        self, tuned: TunedKernels, arrays: list[Array], shapes: Shapes, route: Route, elements: int
+    ) -> list[Array]:
         """ONNX Runtime's answer, after which kernels are trusted with these sizes or are not."""
         wanted = self._on_reference(arrays, shapes, route, elements)
         try:
@@ -355,7 +316,7 @@ class AdaptiveServing:
         self._tuned = None  # while routes change, requests go to ONNX Runtime
         self._routes.begin_again()
         self._routes.restore(cache.read_routes(serving.seal))
-        self.seal, self._tuned = serving.seal, _Tuned(serving)
+        self.seal, self._tuned = serving.seal, TunedKernels(serving)
 
     def _keep_routes(self) -> None:
         """Write the choices of engines to the cache, for the next process."""

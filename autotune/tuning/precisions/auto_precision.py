@@ -28,15 +28,15 @@ from autotune.options import BF16, FP32, TF32, Precision
 from autotune.runtime.model_timing import race, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed
-from autotune.tuning.part import has_bf16, has_tf32
 from autotune.tuning.precisions.choose_products import choose_products
 from autotune.tuning.precisions.product_times import ProductTimes, kernels_s, product_kernels, product_times
 from autotune.tuning.result import Result
 from autotune.tuning.run_plan import PartJob, part_options
+from autotune.validation.arithmetic.reference_engines import Arrays
 from autotune.validation.precisions.calibration_inputs import calibration_inputs
 from autotune.validation.precisions.output_errors import DEFAULT_ENGINE, OutputErrors
-from autotune.validation.reference_runs import Arrays
 from autotune.validation.verify import session_inputs
+from schedules.template_sets import has_bf16, has_tf32
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import math
 import onnx
 
 from autotune.importer.onnx_model.graph_walk import walk_nodes
-from autotune.validation.widen import multiplications, value_shapes
+from autotune.validation.arithmetic.model_work import multiplications, value_shapes
 
 MULTIPLICATION_S = 3e-8
 """Seconds of one multiplication of a convolution or a product of matrices. A 3 × 3 convolution of 8 channels took

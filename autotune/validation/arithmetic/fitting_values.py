@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
 
 from autotune.importer.onnx_model.graph_walk import walk_nodes
-from autotune.validation.widen import value_shapes
+from autotune.validation.arithmetic.model_work import value_shapes
 
 MOST_NUMBERS = 16
 """Numbers in an input up to which it may be a list of sizes; a longer one holds indices."""

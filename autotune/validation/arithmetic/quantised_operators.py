@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import onnx
 from onnx import NodeProto, helper
 
 Spelled = list[tuple[NodeProto, str]]
@@ -127,3 +128,34 @@ SPELLED: dict[tuple[str, str], Callable[[_Speller], bool]] = {
 def results(nodes: Spelled) -> Iterator[tuple[str, str]]:
     """The values between the nodes, which are floats, and the value whose shape each has."""
     return ((node.output[0], like) for node, like in nodes if node.op_type != "QuantizeLinear")
+
+
+INT8 = 4
+"""The accuracy level of com.microsoft that rounds activations to int8."""
+
+
+def unrounded(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """A copy whose products by packed weights take activations as they are; None if all do so already."""
+    rounding = [index for index, node in enumerate(model.graph.node) if rounds_operand(node)]
+    if not rounding:
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for index in rounding:
+        copy.graph.node[index].CopyFrom(unrounded_node(model.graph.node[index]))
+    return copy
+
+
+def rounds_operand(node: NodeProto) -> bool:
+    """Return whether a product by packed weights takes its other operand in int8."""
+    return node.op_type == "MatMulNBits" and any(a.name == "accuracy_level" and a.i == INT8 for a in node.attribute)
+
+
+def unrounded_node(node: NodeProto) -> NodeProto:
+    """A product by packed weights whose other operand stays as it is: accuracy level 1 of com.microsoft is fp32."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    kept = [attribute for attribute in node.attribute if attribute.name != "accuracy_level"]
+    del copy.attribute[:]
+    copy.attribute.extend([*kept, helper.make_attribute("accuracy_level", 1)])
+    return copy

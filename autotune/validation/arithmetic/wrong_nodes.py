@@ -33,7 +33,8 @@ from autotune.options import Precision
 from autotune.runtime.session import InferenceSession
 from autotune.validation.arithmetic.edge_inputs import edge_feeds, lost
 from autotune.validation.arithmetic.onnxruntime_session import Session
-from autotune.validation.reference_runs import RUNTIME, Arrays, reference_outputs
+from autotune.validation.arithmetic.reference_engines import RUNTIME, Arrays
+from autotune.validation.reference_runs import reference_outputs
 from autotune.validation.verify import compare, runnable_inputs
 from schedules.lower import BASELINE
 from schedules.target import Target

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.host.dtypes import numpy_type
 from autotune.interface import TensorSpec
-from autotune.validation.reference_runs import Arrays
+from autotune.validation.arithmetic.reference_engines import Arrays
 from autotune.validation.verify import random_inputs
 from schedules.vocabulary.errors import ModelError
 

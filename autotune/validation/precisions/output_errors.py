@@ -22,9 +22,10 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.program import simplify
 from autotune.options import Precision
 from autotune.runtime.session import InferenceSession
+from autotune.validation.arithmetic.reference_engines import Arrays
 from autotune.validation.bench import write_job
 from autotune.validation.bench_process import EngineProcess
-from autotune.validation.reference_runs import Arrays, reference_samples
+from autotune.validation.reference_runs import reference_samples
 from autotune.validation.short_operands import ShortOperands
 from schedules.vocabulary.errors import MeasureError, ModelError
 

@@ -137,25 +137,12 @@ def pack(weight: NDArray[Any], gather: Geometry, quad: int) -> NDArray[Any]:
     return np.ascontiguousarray(terms_last.swapaxes(-3, -2))
 
 
-def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
-    """The convolution of ``anchor`` in parts of ``rows`` rows, as a function (data, weight, result).
-
-    Args:
-        border: what the padding holds.
-    """
-    form = anchor.form
-    assert form is not None
-    gather = geometry(anchor, form)
-    assert gather is not None
-    batch, blocks, height, width, lanes = anchor.spatial
-    shape = anchor.shapes[anchor.data]
-    top, left = anchor.padding[:2]
-    short = "uint16" if form.data == "bfloat16" else form.data
-    data = te.placeholder(long(*shape), form.data, name="data")
-    packed = (gather.chunks, *gather.taps, MOST_ROWS, MOST_ROWS, form.depth)
-    weight = te.placeholder(long(blocks * lanes // MOST_ROWS, *packed), form.weight, name="weight")
-    phases, dilation, strides = gather.strides[0], gather.dilation, gather.strides
-    deep = height + (gather.taps[0] - 1) * dilation[0] // phases
+def _gathered(anchor: Anchor, gather: Geometry, data: te.Tensor, border: int) -> te.Tensor:
+    """The numbers of ``data`` in the order in which tiles load them; arguments as of ``stages``."""
+    shape, (top, left) = anchor.shapes[anchor.data], anchor.padding[:2]
+    short = "uint16" if data.dtype == "bfloat16" else data.dtype
+    batch, phases = anchor.spatial[0], gather.strides[0]
+    deep = anchor.spatial[2] + (gather.taps[0] - 1) * gather.dilation[0] // phases
     fill = tirx.const(border, short)
 
     def element(n: tirx.Var, c: tirx.Var, s: tirx.Var, y: tirx.Var, x: tirx.Var, k: tirx.Var) -> tirx.Expr:
@@ -168,15 +155,32 @@ def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
             inside.append(chunk * gather.channels + k < gather.present)
         number = data[n, channel // shape[4], h, w, channel % shape[4]]
         return tirx.if_then_else(
-            tirx.all(*inside), number if short == form.data else tirx.reinterpret(short, number), fill
+            tirx.all(*inside), number if short == data.dtype else tirx.reinterpret(short, number), fill
         )
 
-    gathered = te.compute(
+    return te.compute(
         long(batch, anchor.groups * gather.chunks, phases, deep, gather.columns, gather.channels),
         element,
         name=GATHERED,
     )
-    image = data if gather.in_place else gathered
+
+
+def stages(anchor: Anchor, rows: int, border: int) -> tirx.PrimFunc:
+    """The convolution of ``anchor`` in parts of ``rows`` rows, as a function (data, weight, result).
+
+    Args:
+        border: what the padding holds.
+    """
+    form = anchor.form
+    assert form is not None
+    gather = geometry(anchor, form)
+    assert gather is not None
+    batch, blocks, height, width, lanes = anchor.spatial
+    data = te.placeholder(long(*anchor.shapes[anchor.data]), form.data, name="data")
+    packed = (gather.chunks, *gather.taps, MOST_ROWS, MOST_ROWS, form.depth)
+    weight = te.placeholder(long(blocks * lanes // MOST_ROWS, *packed), form.weight, name="weight")
+    phases, dilation, strides = gather.strides[0], gather.dilation, gather.strides
+    image = data if gather.in_place else _gathered(anchor, gather, data, border)
     zero = tirx.IntImm("int64", 0)
     sizes = {"c": gather.chunks, "kh": gather.taps[0], "kw": gather.taps[1], "k": terms(form)}
     c, kh, kw, k = (te.reduce_axis((zero, *long(size)), name) for name, size in sizes.items())

@@ -17,14 +17,8 @@ from tvm.ir.expr import TensorLoad
 from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import (
-    SIZES,
-    Operand,
-    Writer,
-    check_reach,
-    hold,
-    most_held,
-)
+from schedules.templates.assembly.element_writer import Writer, hold, most_held
+from schedules.templates.assembly.elements import SIZES, Operand, check_reach
 from schedules.templates.assembly.epilogue_code import check_result, read_epilogue, write_result
 from schedules.templates.assembly.vectors import OutOfScope, vectors_of
 from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_below

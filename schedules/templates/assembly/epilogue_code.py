@@ -12,18 +12,8 @@ from tvm.ir import Var
 from tvm.ir.expr import TensorLoad
 
 from schedules.templates.assembly.assembly_text import VECTOR_BYTES, AssemblyText
-from schedules.templates.assembly.elements import (
-    NARROW,
-    SIZES,
-    STORED,
-    Elements,
-    Value,
-    Writer,
-    check_reach,
-    hold,
-    most_held,
-    registers_needed,
-)
+from schedules.templates.assembly.element_writer import Writer, hold, most_held, registers_needed
+from schedules.templates.assembly.elements import NARROW, SIZES, STORED, Elements, Value, check_reach
 from schedules.templates.assembly.tile_sums import TileSums, add_up, clear
 from schedules.templates.assembly.vectors import AVX512, OutOfScope, Vectors
 from schedules.templates.common.structure import Anchor, blocks_in_order

@@ -30,7 +30,8 @@ from schedules.templates.common.structure import nodes_below
 from schedules.templates.instructions.bindings import bound_in_memory
 from schedules.templates.instructions.blocked_sums import blocked_sums
 from schedules.templates.instructions.byte_lookup import tables_in_registers
-from schedules.templates.instructions.dots import definitions, operands_loaded, rounded_in_hardware
+from schedules.templates.instructions.dot_passes import operands_loaded, rounded_in_hardware
+from schedules.templates.instructions.dots import definitions
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.llvm_target import cpu_features
 from schedules.templates.instructions.outer_choices import choices_in_front

@@ -16,6 +16,7 @@ With two ``buffers`` the tiles of the next step are copied while those of this o
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import tvm_ffi
@@ -44,6 +45,74 @@ WORDS = ("float32", "int32*int32")
 """Types of products, as ``cuda_computes`` writes them."""
 
 
+def _numbers(anchor: Anchor, target: Target, columns: Columns) -> dict[str, NDArray[np.float64]]:
+    """Return what is known of configs by arithmetic: threads, registers, shared memory, waves and traffic."""
+    groups, rows, columns_count = anchor.spatial
+    tm, tn, tk, rm, rn = (columns[name] for name in ("tm", "tn", "tk", "rm", "rn"))
+    threads = (tm / rm) * (tn / rn)
+    tiles = np.ceil(rows / tm) * np.ceil(columns_count / tn) * groups * columns["split"]
+    registers = rm * rn + rm * CHUNK + rn + 32
+    shared = 4 * (tm * (tk + ALIGN_WORDS) + tk * tn) * columns["buffers"]
+    resident = np.minimum(
+        np.minimum(target.registers / (registers * threads), target.shared_bytes / shared), 2048 / threads
+    )
+    slots = np.maximum(np.floor(np.minimum(resident, 16)), 1) * target.threads
+    return {
+        "threads": threads,
+        "registers": registers,
+        "shared": shared,
+        "waves": tiles / (np.ceil(tiles / slots) * slots),
+        "busy": np.minimum(1.0, tiles * threads / (256 * target.threads)),
+        "used": rows / (np.ceil(rows / tm) * tm) * columns_count / (np.ceil(columns_count / tn) * tn),
+        "loads_per_fma": (rm + rn) / (rm * rn),
+        "traffic": 1 / tm + 1 / tn,
+    }
+
+
+def _fits(anchor: Anchor, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Return which configs a device of ``target`` can run, and none of whose threads idle."""
+    (_, rows, columns_count), depth = anchor.spatial, anchor.reduction[0]
+    counts = _numbers(anchor, target, columns)
+    threads = counts["threads"]
+    idle = 1 if min(rows, columns_count) > 1 else 16  # a vector's tile has no work for all who load it
+    steps = np.ceil(depth / columns["tk"])
+    legal: NDArray[np.bool_] = (
+        (columns["rm"] <= columns["tm"])
+        & (columns["rn"] <= columns["tn"])
+        & (threads >= WARP)
+        & (threads % WARP == 0)
+        & (threads <= min(target.max_threads, 512))
+        & (counts["shared"] <= min(STATIC_BYTES, target.shared_bytes))
+        & (counts["registers"] <= 200)
+        & (counts["registers"] * threads <= target.registers)
+        & (columns["tm"] * columns["tk"] >= threads / idle)
+        & (columns["tk"] * columns["tn"] >= threads / idle)
+        & (columns["split"] * columns["buffers"] <= steps)
+    )
+    return legal
+
+
+def _terms(anchor: Anchor, target: Target, columns: Columns, _: Columns) -> Columns:
+    """Return summands by which configs are ranked; least first."""
+    # Binary logarithms of a latency, fitted to 220 configs of 30 products of ResNet-50 (batch 1 and 8) and an
+    # encoder on an H200. With each product left out of the fit in turn, the fit's rank correlation with what
+    # was measured is 0.51 on average (weights by hand: 0.22), and the config that it ranks first takes 1.08
+    # times as long as the best (by hand: 1.13). These are its weights, rounded, but for more ``loads`` and some
+    # ``traffic``, which hold off tiles smaller than those measured: 0.44 and 1.08, on the same data.
+    counts = _numbers(anchor, target, columns)
+    return {
+        "idle": -0.5 * np.log2(counts["busy"]),
+        "padding": -1.5 * np.log2(counts["used"]),
+        "loads": 0.8 * counts["loads_per_fma"],
+        "traffic": 3 * counts["traffic"],
+        "parts": 0.2 * np.log2(columns["split"]),
+        "threads": 0.1 * np.abs(np.log2(counts["threads"] / 128)),
+        "depth": 0.05 * np.abs(np.log2(columns["tk"] / 16)),
+        "waiting": np.where(columns["buffers"] < 2, 0.2, 0.0),
+        "waves": -0.1 * np.log2(counts["waves"]),
+    }
+
+
 class CudaGemmTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for products of float32 and of int32."""
 
@@ -70,68 +139,9 @@ class CudaGemmTemplate(OneAlgorithm[Anchor]):
             Knob("split", tuple(s for s in (1, 2, 4, 8, 16, 32) if s == 1 or depth >= 64 * s)),
             Knob("buffers", (1, 2)),
         )
-
-        def numbers(columns: Columns) -> dict[str, NDArray[np.float64]]:
-            tm, tn, tk, rm, rn = (columns[name] for name in ("tm", "tn", "tk", "rm", "rn"))
-            threads = (tm / rm) * (tn / rn)
-            tiles = np.ceil(rows / tm) * np.ceil(columns_count / tn) * groups * columns["split"]
-            registers = rm * rn + rm * CHUNK + rn + 32
-            shared = 4 * (tm * (tk + ALIGN_WORDS) + tk * tn) * columns["buffers"]
-            resident = np.minimum(
-                np.minimum(target.registers / (registers * threads), target.shared_bytes / shared), 2048 / threads
-            )
-            slots = np.maximum(np.floor(np.minimum(resident, 16)), 1) * target.threads
-            return {
-                "threads": threads,
-                "registers": registers,
-                "shared": shared,
-                "waves": tiles / (np.ceil(tiles / slots) * slots),
-                "busy": np.minimum(1.0, tiles * threads / (256 * target.threads)),
-                "used": rows / (np.ceil(rows / tm) * tm) * columns_count / (np.ceil(columns_count / tn) * tn),
-                "loads_per_fma": (rm + rn) / (rm * rn),
-                "traffic": 1 / tm + 1 / tn,
-            }
-
-        def fits(columns: Columns) -> NDArray[np.bool_]:
-            counts = numbers(columns)
-            threads = counts["threads"]
-            idle = 1 if min(rows, columns_count) > 1 else 16  # a vector's tile has no work for all who load it
-            steps = np.ceil(depth / columns["tk"])
-            legal: NDArray[np.bool_] = (
-                (columns["rm"] <= columns["tm"])
-                & (columns["rn"] <= columns["tn"])
-                & (threads >= WARP)
-                & (threads % WARP == 0)
-                & (threads <= min(target.max_threads, 512))
-                & (counts["shared"] <= min(STATIC_BYTES, target.shared_bytes))
-                & (counts["registers"] <= 200)
-                & (counts["registers"] * threads <= target.registers)
-                & (columns["tm"] * columns["tk"] >= threads / idle)
-                & (columns["tk"] * columns["tn"] >= threads / idle)
-                & (columns["split"] * columns["buffers"] <= steps)
-            )
-            return legal
-
-        def terms(columns: Columns, _: Columns) -> Columns:
-            # Binary logarithms of a latency, fitted to 220 configs of 30 products of ResNet-50 (batch 1 and 8) and an
-            # encoder on an H200. With each product left out of the fit in turn, the fit's rank correlation with what
-            # was measured is 0.51 on average (weights by hand: 0.22), and the config that it ranks first takes 1.08
-            # times as long as the best (by hand: 1.13). These are its weights, rounded, but for more ``loads`` and some
-            # ``traffic``, which hold off tiles smaller than those measured: 0.44 and 1.08, on the same data.
-            counts = numbers(columns)
-            return {
-                "idle": -0.5 * np.log2(counts["busy"]),
-                "padding": -1.5 * np.log2(counts["used"]),
-                "loads": 0.8 * counts["loads_per_fma"],
-                "traffic": 3 * counts["traffic"],
-                "parts": 0.2 * np.log2(columns["split"]),
-                "threads": 0.1 * np.abs(np.log2(counts["threads"] / 128)),
-                "depth": 0.05 * np.abs(np.log2(columns["tk"] / 16)),
-                "waiting": np.where(columns["buffers"] < 2, 0.2, 0.0),
-                "waves": -0.1 * np.log2(counts["waves"]),
-            }
-
-        return ranked(Space(GEMM, self.version, knobs, fits, derived(numbers)), terms, 8)
+        numbers = derived(partial(_numbers, anchor, target))
+        space = Space(GEMM, self.version, knobs, partial(_fits, anchor, target), numbers)
+        return ranked(space, partial(_terms, anchor, target), 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

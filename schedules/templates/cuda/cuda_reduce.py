@@ -17,7 +17,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import s_tir, tirx
 
 from schedules.config import Config
@@ -33,7 +32,7 @@ from schedules.templates.common.structure import (
     extents,
     parameter_shapes,
 )
-from schedules.templates.cuda.cuda_structure import WARP, bind_flat, inline_all
+from schedules.templates.cuda.cuda_structure import bind_flat, inline_all, whole_warps
 from schedules.templates.template import OneAlgorithm
 from schedules.vocabulary.errors import ScheduleError
 
@@ -73,12 +72,6 @@ class CudaReduceTemplate(OneAlgorithm[Anchor]):
             Knob("across", (0, 1)),
         )
 
-        def fits(columns: Columns) -> NDArray[np.bool_]:
-            threads = columns["inner"] * columns["outer"]
-            few = min(WARP, knobs[0].numeric.max() * knobs[1].numeric.max())
-            legal: NDArray[np.bool_] = (threads >= few) & (threads <= target.max_threads)
-            return legal
-
         def derive(columns: Columns) -> Columns:
             threads = columns["inner"] * columns["outer"]
             return {
@@ -98,7 +91,7 @@ class CudaReduceTemplate(OneAlgorithm[Anchor]):
                 "across": 0.5 * columns["across"] * (outputs >= 8),
             }
 
-        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 8)
+        return ranked(Space(OP, self.version, knobs, whole_warps(knobs, target), derive), terms, 8)
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

@@ -18,7 +18,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
@@ -28,7 +27,7 @@ from schedules.target import Target
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.row_analysis import Rows, rows_of
 from schedules.templates.common.structure import REDUCE, extents
-from schedules.templates.cuda.cuda_structure import WARP, inline_all
+from schedules.templates.cuda.cuda_structure import WARP, inline_all, whole_warps
 from schedules.templates.template import OneAlgorithm
 
 OP = "cuda_rows"
@@ -62,12 +61,6 @@ class CudaRowsTemplate(OneAlgorithm[Rows]):
             Knob("outer", tuple(t for t in (1, 2, 4, 8, 16, 32, 64, 128, 256) if t < 2 * rows)),
         )
 
-        def fits(columns: Columns) -> NDArray[np.bool_]:
-            threads = columns["inner"] * columns["outer"]
-            few = min(WARP, knobs[0].numeric.max() * knobs[1].numeric.max())
-            legal: NDArray[np.bool_] = (threads >= few) & (threads <= target.max_threads)
-            return legal
-
         def derive(columns: Columns) -> Columns:
             threads = columns["inner"] * columns["outer"]
             blocks = np.ceil(rows / columns["outer"])
@@ -86,7 +79,7 @@ class CudaRowsTemplate(OneAlgorithm[Rows]):
                 "scattered": 3 * np.maximum(0, np.log2(want / columns["outer"])),
             }
 
-        return ranked(Space(OP, self.version, knobs, fits, derive), terms, 4)
+        return ranked(Space(OP, self.version, knobs, whole_warps(knobs, target), derive), terms, 4)
 
     def apply(self, sch: s_tir.Schedule, anchor: Rows, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""

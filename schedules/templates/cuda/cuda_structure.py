@@ -14,7 +14,8 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from schedules.space import Columns
+from schedules.space import Columns, Knob
+from schedules.target import Target
 from schedules.templates.common.structure import REDUCE, blocks_in_order, extents
 
 Derive = Callable[[Columns], Mapping[str, NDArray[np.float64]]]
@@ -37,6 +38,18 @@ def derived(numbers: Callable[[Columns], Mapping[str, NDArray[np.float64]]]) -> 
         return {name: np.log2(np.maximum(value, 1e-6)) for name, value in numbers(columns).items()}
 
     return derive
+
+
+def whole_warps(knobs: Sequence[Knob], target: Target) -> Callable[[Columns], NDArray[np.bool_]]:
+    """Return which configs have a warp at least, where ``knobs``, of inner and outer threads, can make one."""
+    few = min(WARP, knobs[0].numeric.max() * knobs[1].numeric.max())
+
+    def fits(columns: Columns) -> NDArray[np.bool_]:
+        threads = columns["inner"] * columns["outer"]
+        legal: NDArray[np.bool_] = (threads >= few) & (threads <= target.max_threads)
+        return legal
+
+    return fits
 
 
 def named(func: tirx.PrimFunc) -> tirx.PrimFunc:

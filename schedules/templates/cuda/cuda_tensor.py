@@ -16,6 +16,8 @@ The kernel is written by hand (``cuda_tensor_kernel``), its instructions are in 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
@@ -30,12 +32,73 @@ from schedules.templates.cuda.cuda_computes import GEMM
 from schedules.templates.cuda.cuda_gemm import has_warp, stores_once, tiles_for
 from schedules.templates.cuda.cuda_mma import COLUMNS, MULTIPLIES, ROWS
 from schedules.templates.cuda.cuda_structure import WARP, derived
-from schedules.templates.cuda.cuda_tensor_kernel import TensorTile, tensor_kernel
+from schedules.templates.cuda.cuda_tensor_kernel import tensor_kernel
+from schedules.templates.cuda.cuda_tensor_parts import TensorTile
 from schedules.templates.template import OneAlgorithm
 
 OP = TENSOR_CORES
 MOST_REGISTERS = 240
 """Registers of a thread, as ``numbers`` counts them: a device has 255, and NVRTC needs up to 10 more than these."""
+
+
+def _numbers(anchor: Anchor, target: Target, columns: Columns) -> dict[str, NDArray[np.float64]]:
+    """Return what is known of configs by arithmetic, as ``cuda_gemm``."""
+    (groups, rows, columns_count), kind = anchor.spatial, MULTIPLIES[anchor.geometry["dtype"]]
+    tm, tn, tk, wm, wn = (columns[name] for name in ("tm", "tn", "tk", "wm", "wn"))
+    fragments_m, fragments_n = tm / wm / ROWS, tn / wn / COLUMNS
+    tiles = np.ceil(rows / tm) * np.ceil(columns_count / tn) * groups * columns["split"]
+    threads = WARP * wm * wn
+    shared = kind.bytes * tk * (tm + tn) * columns["stages"]
+    # Fragments of the next step are loaded while those of this one are multiplied.
+    registers = 4 * fragments_m * fragments_n + 2 * (4 * fragments_m + 2 * fragments_n) + 40
+    resident = np.minimum(target.shared_bytes / shared, target.registers / (registers * threads))
+    slots = np.maximum(np.floor(np.minimum(resident, 2048 / threads)), 1) * target.threads
+    return {
+        "threads": threads,
+        "registers": registers,
+        "shared": shared,
+        "fragments": fragments_m * fragments_n,
+        "busy": np.minimum(1.0, tiles / target.threads),
+        "waves": tiles / (np.ceil(tiles / slots) * slots),
+        "used": rows / (np.ceil(rows / tm) * tm) * columns_count / (np.ceil(columns_count / tn) * tn),
+        "loads": (fragments_m + fragments_n / 2) / (fragments_m * fragments_n),
+        "traffic": 1 / tm + 1 / tn,
+    }
+
+
+def _fits(anchor: Anchor, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Return which configs a device of ``target`` can run."""
+    depth = anchor.reduction[0]
+    counts = _numbers(anchor, target, columns)
+    steps = np.ceil(depth / columns["tk"])
+    legal: NDArray[np.bool_] = (
+        (columns["tm"] % (columns["wm"] * ROWS) == 0)
+        & (columns["tn"] % (columns["wn"] * 2 * COLUMNS) == 0)
+        & (counts["shared"] <= target.shared_bytes)
+        & (counts["registers"] <= MOST_REGISTERS)
+        & (counts["registers"] * counts["threads"] <= target.registers)
+        & (columns["stages"] <= np.maximum(2, steps))
+        & (columns["split"] * 2 <= np.maximum(2, steps))
+    )
+    return legal
+
+
+def _terms(anchor: Anchor, target: Target, columns: Columns, _: Columns) -> Columns:
+    """Return summands by which configs are ranked; least first."""
+    kind = MULTIPLIES[anchor.geometry["dtype"]]
+    # In the order of ``cuda_gemm``'s. Heuristic, not measured.
+    counts = _numbers(anchor, target, columns)
+    return {
+        "idle": -2 * np.log2(counts["busy"]),
+        "padding": -2 * np.log2(counts["used"]),
+        "loads": 2 * counts["loads"],
+        "traffic": 32 * counts["traffic"],
+        "parts": 0.8 * (columns["split"] > 1) + 0.2 * np.log2(columns["split"]),
+        "threads": 0.5 * np.abs(np.log2(counts["threads"] / 128)),
+        "depth": 0.3 * np.abs(np.log2(columns["tk"] / kind.depth / 2)),
+        "waiting": 0.3 * np.abs(columns["stages"] - 3),
+        "waves": -0.3 * np.log2(counts["waves"]),
+    }
 
 
 class CudaTensorTemplate(OneAlgorithm[Anchor]):
@@ -64,59 +127,9 @@ class CudaTensorTemplate(OneAlgorithm[Anchor]):
             Knob("stages", (2, 3, 4)),
             Knob("split", tuple(s for s in (1, 2, 4, 8) if s == 1 or depth >= 8 * kind.depth * s)),
         )
-
-        def numbers(columns: Columns) -> dict[str, NDArray[np.float64]]:
-            tm, tn, tk, wm, wn = (columns[name] for name in ("tm", "tn", "tk", "wm", "wn"))
-            fragments_m, fragments_n = tm / wm / ROWS, tn / wn / COLUMNS
-            tiles = np.ceil(rows / tm) * np.ceil(columns_count / tn) * groups * columns["split"]
-            threads = WARP * wm * wn
-            shared = kind.bytes * tk * (tm + tn) * columns["stages"]
-            # Fragments of the next step are loaded while those of this one are multiplied.
-            registers = 4 * fragments_m * fragments_n + 2 * (4 * fragments_m + 2 * fragments_n) + 40
-            resident = np.minimum(target.shared_bytes / shared, target.registers / (registers * threads))
-            slots = np.maximum(np.floor(np.minimum(resident, 2048 / threads)), 1) * target.threads
-            return {
-                "threads": threads,
-                "registers": registers,
-                "shared": shared,
-                "fragments": fragments_m * fragments_n,
-                "busy": np.minimum(1.0, tiles / target.threads),
-                "waves": tiles / (np.ceil(tiles / slots) * slots),
-                "used": rows / (np.ceil(rows / tm) * tm) * columns_count / (np.ceil(columns_count / tn) * tn),
-                "loads": (fragments_m + fragments_n / 2) / (fragments_m * fragments_n),
-                "traffic": 1 / tm + 1 / tn,
-            }
-
-        def fits(columns: Columns) -> NDArray[np.bool_]:
-            counts = numbers(columns)
-            steps = np.ceil(depth / columns["tk"])
-            legal: NDArray[np.bool_] = (
-                (columns["tm"] % (columns["wm"] * ROWS) == 0)
-                & (columns["tn"] % (columns["wn"] * 2 * COLUMNS) == 0)
-                & (counts["shared"] <= target.shared_bytes)
-                & (counts["registers"] <= MOST_REGISTERS)
-                & (counts["registers"] * counts["threads"] <= target.registers)
-                & (columns["stages"] <= np.maximum(2, steps))
-                & (columns["split"] * 2 <= np.maximum(2, steps))
-            )
-            return legal
-
-        def terms(columns: Columns, _: Columns) -> Columns:
-            # In the order of ``cuda_gemm``'s. Heuristic, not measured.
-            counts = numbers(columns)
-            return {
-                "idle": -2 * np.log2(counts["busy"]),
-                "padding": -2 * np.log2(counts["used"]),
-                "loads": 2 * counts["loads"],
-                "traffic": 32 * counts["traffic"],
-                "parts": 0.8 * (columns["split"] > 1) + 0.2 * np.log2(columns["split"]),
-                "threads": 0.5 * np.abs(np.log2(counts["threads"] / 128)),
-                "depth": 0.3 * np.abs(np.log2(columns["tk"] / kind.depth / 2)),
-                "waiting": 0.3 * np.abs(columns["stages"] - 3),
-                "waves": -0.3 * np.log2(counts["waves"]),
-            }
-
-        return ranked(Space(OP, self.version, knobs, fits, derived(numbers)), terms, 8)
+        numbers = derived(partial(_numbers, anchor, target))
+        space = Space(OP, self.version, knobs, partial(_fits, anchor, target), numbers)
+        return ranked(space, partial(_terms, anchor, target), 8)
 
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """The product by the config's tile, as a kernel written by hand."""

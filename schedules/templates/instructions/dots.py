@@ -34,11 +34,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
-import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
-from tvm.ir import Call, PrimType
-from tvm.ir.expr import TensorLoad
+from tvm.ir import Call
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.target import Target
@@ -266,11 +264,9 @@ def _guard(sch: s_tir.Schedule, block: SBlockRV) -> None:
 
 # -- as TVM wants it -------------------------------------------------------------------------------------------------
 
+
 ROUNDED = (4, 8, 16, 32, 64)
 """Lanes of vectors that are rounded to bfloat16 at once."""
-
-ROUNDING = ({"avx512bf16", "avx512vl"}, {"neon", "bf16"})
-"""LLVM's names of the processors that round vectors in one instruction (``vcvtneps2bf16``, ``bfcvtn``)."""
 
 SYMBOL = re.compile(r"tune_dot_([a-z0-9]+)_([a-z0-9]+)_(\d+)")
 APART = re.compile(r"tune_apart_(int32|float32)_(\d+)")
@@ -328,76 +324,9 @@ def _registered(dot: Dot, lanes: int, data: str) -> str:
     return scripted.register_intrinsic(f"{symbol}_{data}", described, done)
 
 
-def operands_loaded(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """``func``, its buffers flat, with dot products of what it loads in place of pointers; weights of few bits stay.
-
-    ``tensorize`` needs pointers: weights of a vector lie along two axes.
-    """
-
-    def loaded(call: Call) -> tirx.Expr:
-        match = SYMBOL.fullmatch(str(call.args[0].value)) if _is_extern(call) else None
-        if match is None or FORMS[match[1]].bits:
-            return call
-        sums, form = tvm.DataType(str(call.ty.dtype)).lanes, FORMS[match[1]]
-        *numbers, weights = (pointer.args[0] for pointer in call.args[2:])
-        count = sums if form.turned else form.rows * form.rows
-        words = [_bits(number, count // len(numbers)) for number in numbers]
-        read = tirx.Shuffle(words, list(range(count))) if len(words) > 1 else words[0]
-        return tirx.call_pure_extern(str(call.ty.dtype), call.args[0], call.args[1], read, _bits(weights, sums))
-
-    return tvm_ffi.structural_map(func, (Call, loaded), order="pre")
-
-
-def _bits(first: TensorLoad, count: int) -> tirx.Expr:
-    """``count`` times 4 bytes from an element of a flat buffer on, as int32."""
-    (index,) = first.indices
-    elements = 4 * count * 8 // tvm.DataType(str(first.source.dtype)).bits
-    together = tirx.BufferLoad(first.source, [tirx.Ramp(index, tirx.const(1, index.ty.dtype), elements)])
-    return tirx.reinterpret("int32" if count == 1 else f"int32x{count}", together)
-
-
-def _is_extern(call: Call) -> bool:
+def is_extern(call: Call) -> bool:
+    """Return whether ``call`` is of a function outside of the kernel, as dots are."""
     return str(getattr(call.op, "name", "")) in ("tirx.call_pure_extern", "tirx.call_extern")
-
-
-def rounded_in_hardware(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """``func`` with vectors rounded to bfloat16 by the processor's instruction, if its target has one.
-
-    TVM adds and shifts integers. LLVM would call a library for processors without the instruction.
-    """
-    target = func.attrs.get("target") if func.attrs else None
-    if target is None or not any(features <= cpu_features(target) for features in ROUNDING):
-        return func
-
-    def rounded(call: Call) -> tirx.Expr:
-        number = _rounded_number(call)
-        lanes = 0 if number is None else tvm.DataType(str(call.ty.dtype)).lanes
-        if number is None or lanes not in ROUNDED:
-            return call
-        words = tirx.call_pure_extern(f"uint16x{lanes}", f"tune_round_bf16_{lanes}", number)
-        return tirx.reinterpret(f"bfloat16x{lanes}", words)
-
-    return tvm_ffi.structural_map(func, (Call, rounded), order="pre")
-
-
-def _rounded_number(call: Call) -> tirx.Expr | None:
-    """x where ``call`` is what TVM's ``BF16ComputeLegalize`` makes of a cast of a float32 x to bfloat16.
-
-    reinterpret(bfloat16, uint16((reinterpret(uint32, x) + …) >> 16))
-    """
-    if not _is(call, "reinterpret", "bfloat16") or not isinstance(call.args[0], tirx.Cast):
-        return None
-    shifted = call.args[0].value
-    added = shifted.a if isinstance(shifted, tirx.RShift) else None
-    bits = added.a if isinstance(added, tirx.Add) else None
-    return bits.args[0] if isinstance(bits, Call) and _is(bits, "reinterpret", "uint32") else None
-
-
-def _is(value: object, name: str, dtype: str) -> bool:
-    """Return whether ``value`` is a call of one of TVM's operations with a result of ``dtype`` or vectors of it."""
-    if not isinstance(value, Call) or str(getattr(value.op, "name", "")) != f"tirx.{name}":
-        return False
-    return isinstance(value.ty, PrimType) and str(value.ty.dtype).partition("x")[0] == dtype
 
 
 def definitions(func: tirx.PrimFunc) -> str:
@@ -405,7 +334,7 @@ def definitions(func: tirx.PrimFunc) -> str:
     called: set[str] = set()
 
     def note(call: Call) -> None:
-        if _is_extern(call):
+        if is_extern(call):
             called.add(str(call.args[0].value))
 
     tvm_ffi.structural_walk(func, (Call, note))

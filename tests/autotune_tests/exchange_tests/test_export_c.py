@@ -13,19 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.artifact.directory import Artifact, read_artifact
+from autotune.artifact.directory import read_artifact
 from autotune.artifact.manifest import MANIFEST, sealed
 from autotune.backends.cpu.linking import CORE_OPTIONS, SHARED
 from autotune.cli.main import main
 from autotune.exchange import export_c as module
 from autotune.exchange.export_c import export_c, write_cases
-from autotune.host.compilers import cross_prefix
 from autotune.host.machine import read_host
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
-from schedules.processors import PROCESSORS
-from schedules.target import Target
-from schedules.templates.instructions.llvm_target import code_flags
 from schedules.vocabulary.errors import ArtifactError, UsageError
 from tests.autotune_tests.composites import three_segments, two_batches
 from tests.autotune_tests.tiny import build_untuned
@@ -172,34 +168,6 @@ def test_a_feature_that_the_cpu_lacks_is_named_when_a_model_is_opened(tiny_built
 
 def without_selftest(compile_with):
     return lambda arguments, architecture: None if "-x" in arguments else compile_with(arguments, architecture)
-
-
-PROGRAM = """#include <sys/auxv.h>
-#include <stdio.h>
-{cpuid}
-{needs}
-#define NEED(test, name) if (test) puts(name);
-int main() {{ CPU_NEEDS(NEED) return 0; }}
-"""
-
-
-@pytest.mark.parametrize("name", [entry.name for entry in PROCESSORS])
-def test_compilers_know_every_feature_that_is_asked_for(name, tmp_path):
-    target = Target.cpu(name, 1)
-    prefix = cross_prefix(target.architecture)
-    if shutil.which(f"{prefix}g++") is None:
-        pytest.skip(f"there is no {prefix}g++")
-    artifact = Artifact(tmp_path, target, (), (), (), None, "", {}, cpu=code_flags(target))
-    needs = module._needs(artifact)
-    if target.architecture == "x86_64":
-        assert all(f'"{flag}")' in needs for flag in artifact.cpu)
-    template = (module.TEMPLATES / "library.cc.in").read_text()
-    cpuid = template[template.index("bool cpuid_has") : template.index("#endif\n\n// The first")]
-    cpuid = "" if prefix else f"#include <cpuid.h>\n{cpuid}"
-    (tmp_path / "x.cc").write_text(PROGRAM.format(needs=needs, cpuid=cpuid))
-    output_of([f"{prefix}g++", "-Wall", "-Wno-unused-function", "-Werror", tmp_path / "x.cc", "-o", tmp_path / "x"])
-    if not prefix:  # what the library finds of this CPU is what the kernel says of it
-        assert set(output_of([tmp_path / "x"]).split()) == set(artifact.cpu) & read_host().flags
 
 
 def test_the_self_test_notices_a_wrong_output(tiny_built, exported, tmp_path):

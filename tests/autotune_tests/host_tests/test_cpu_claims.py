@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.host import machine
-from autotune.host.cpu_claims import CpuClaims
-from autotune.host.machine import read_host, session_cpus, session_groups
+from autotune.host import cpu_claims
+from autotune.host.cpu_claims import CpuClaims, session_cpus, session_groups
+from autotune.host.machine import read_host
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def test_a_process_does_not_give_way_to_itself(claims):
 
 def test_a_session_takes_free_cores(claims, other, monkeypatch):
     host = replace(read_host(), allowed=tuple(range(8)), cores=tuple(range(0, 8, 2)), nodes=())
-    monkeypatch.setattr(machine, "read_host", lambda: host)
-    monkeypatch.setattr(machine, "CLAIMS", claims)
+    monkeypatch.setattr(cpu_claims, "read_host", lambda: host)
+    monkeypatch.setattr(cpu_claims, "CLAIMS", claims)
     assert session_cpus(2) == (0, 2)
     (own,) = claims._folder.iterdir()
     own.unlink()
     other(0, 2)
     again = CpuClaims(claims._folder)
-    monkeypatch.setattr(machine, "CLAIMS", again)
+    monkeypatch.setattr(cpu_claims, "CLAIMS", again)
     assert session_cpus(2) == (4, 6)
     assert session_groups(2, 1) == [[4], [6]]
     assert session_cpus(4) == (0, 2, 4, 6)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from tvm.target import codegen
 
-from autotune.host.machine import Host, Reader, core_groups, describe, host_target, read_host, thread_cpus
+from autotune.host.devices import describe
+from autotune.host.machine import Host, Reader, core_groups, host_target, read_host, thread_cpus
 from schedules.processors import AMX, ARM_MATRIX, AVX2, ICE_LAKE, INSTRUCTION_SETS
 from schedules.vocabulary.errors import UsageError
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from autotune.cli import main as cli
 from autotune.host import process_limits
-from autotune.host.machine import describe, host_target, mcpu_of, read_file, read_host
+from autotune.host.devices import describe
+from autotune.host.machine import host_target, mcpu_of, read_file, read_host
 from autotune.measure.machine_lock import busy_share
 from autotune.measure.remote.remote_host import described
 from tuning_logs.filesystem import network_file_system

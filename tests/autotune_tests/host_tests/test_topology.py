@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from autotune.host import devices, roofline
-from autotune.host.machine import Host, core_groups, describe, host_target, l2_share, nodes_of, read_host, thread_cpus
+from autotune.host.devices import describe
+from autotune.host.machine import Host, core_groups, host_target, l2_share, nodes_of, read_host, thread_cpus
 from autotune.host.roofline import MEMORY_BYTES, Roofline, memory_bytes, read_gb_s
 from schedules.target import Target
 

@@ -11,6 +11,7 @@ from autotune.importer.load import load_model
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.importer_tests.onnx_cases import conv_model, model_of, value, written
 from tests.autotune_tests.importer_tests.test_load import refusal
+from tests.hostile import function, varint
 
 SECRET = bytes(range(256)) * 4
 
@@ -168,31 +169,13 @@ def test_control_flow_nested_too_deep(tmp_path):
 def test_messages_nested_beyond_protobuf(tmp_path):
     data = b""
     for _ in range(5000):  # a graph in an attribute of a node in a graph …
-        graph = b"\x0a" + _varint(len(data)) + data
-        attribute = b"\x32" + _varint(len(graph)) + graph
-        data = b"\x2a" + _varint(len(attribute)) + attribute
-    node = b"\x0a" + _varint(len(data)) + data
+        graph = b"\x0a" + varint(len(data)) + data
+        attribute = b"\x32" + varint(len(graph)) + graph
+        data = b"\x2a" + varint(len(attribute)) + attribute
+    node = b"\x0a" + varint(len(data)) + data
     path = tmp_path / "deep.onnx"
-    path.write_bytes(b"\x08\x08" + b"\x3a" + _varint(len(node)) + node)
+    path.write_bytes(b"\x08\x08" + b"\x3a" + varint(len(node)) + node)
     assert "damaged" in refusal(path)
-
-
-def _varint(number):
-    parts = []
-    while number > 127:
-        parts.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*parts, number])
-
-
-def function(name, calls):
-    """A function that applies ``calls`` one after the other."""
-    nodes = [
-        helper.make_node(call, [f"v{i}"], [f"v{i + 1}"], domain="local" if call.startswith("f") else "")
-        for i, call in enumerate(calls)
-    ]
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
-    return helper.make_function("local", name, ["v0"], [f"v{len(calls)}"], nodes, opsets)
 
 
 def calling(functions):

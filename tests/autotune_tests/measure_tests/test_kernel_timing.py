@@ -11,9 +11,10 @@ import tvm
 from autotune.host.machine import host_target
 from autotune.host.pages import KERNEL_ALIGNMENT
 from autotune.measure.evaluator import FixedCount
-from autotune.measure.kernel_timing import ROW, Arena, CpuBench, Loaded, compile_producer, planes_of
+from autotune.measure.kernel_timing import CpuBench, Loaded
 from autotune.measure.messages import ReferenceJob, Settings
 from autotune.measure.output_check import aligned, normal_block
+from autotune.measure.timed_memory import ROW, Arena, compile_producer, planes_of
 from schedules.task import Task
 from tests.autotune_tests.measure_tests import faults
 

@@ -16,7 +16,8 @@ from autotune.host.machine import host_target, read_host
 from autotune.host.worker_pool import ForkServerProcess
 from autotune.measure import local_measurer
 from autotune.measure.evaluator import Adaptive, FixedCount
-from autotune.measure.local_measurer import LocalMeasurer, MeasureLimits, Shared
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.measure.measure_limits import MeasureLimits, Shared
 from autotune.measure.messages import Timed
 from schedules.lower import BASELINE
 from schedules.vocabulary.errors import MeasureError, UsageError
@@ -260,7 +261,7 @@ SCRIPT = """
 import sys
 from tests.autotune_tests.measure_tests.faults import candidate
 from tests.autotune_tests.measure_tests.test_local_measurer import open_measurer
-from autotune.measure.local_measurer import MeasureLimits
+from autotune.measure.measure_limits import MeasureLimits
 
 with open_measurer(limits=MeasureLimits(60, 60)) as measurer:
     measurer.measure([candidate("right")])

@@ -5,7 +5,7 @@ import numpy as np
 from autotune.frame.frame import Frame, HostStep
 from autotune.interface import OpenSpec, TensorSpec
 from autotune.runtime.artifact_executor import ArtifactExecutor
-from autotune.runtime.framed_executor import FramedExecutor
+from autotune.runtime.one_shape_executor import FramedExecutor
 
 
 class Doubling(ArtifactExecutor):

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 import autotune
 from autotune.artifact.directory import read_artifact
 from autotune.options import Options
-from autotune.runtime.adaptive.adaptive_serving import _Tuned
 from autotune.runtime.adaptive.model_cache import ModelCache
+from autotune.runtime.adaptive.tuned_kernels import TunedKernels
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.serving import Serving
 from autotune.tuning import tune as tuning
@@ -122,7 +122,7 @@ def test_a_session_that_adapts_runs_such_kernels(served, tmp_path, monkeypatch):
     cache = ModelCache(path, 1)
     cache.make()
     shutil.copytree(path.with_suffix(".tuned"), cache.artifact)
-    tuned = _Tuned(Serving(cache.artifact, 1, ServeOptions()))
+    tuned = TunedKernels(Serving(cache.artifact, 1, ServeOptions()))
     session = autotune.InferenceSession(path, threads=1, adapt=True)
     try:
         wait_for(lambda: session.status()["artifact"])

@@ -23,7 +23,7 @@ from autotune.host import compilers
 from autotune.importer.guarded_import import import_model
 from autotune.measure import local_measurer
 from autotune.options import Options
-from autotune.tuning import part, search_program
+from autotune.tuning import search_program
 from autotune.tuning import tune as tuning
 from autotune.tuning.run_plan import PartJob, resolve_target
 from schedules.lower import BASELINE
@@ -412,4 +412,4 @@ def test_weights_are_as_cold_as_a_model_s_in_winograd_s_form(model):
     assert transformed, "the model has a convolution that Winograd applies to"
     largest = [max(int(np.prod(task.shapes[index])) for index in task.constants) for task in transformed]
     more = sum(3 * 4 * task.weight * size for task, size in zip(transformed, largest, strict=True))
-    assert part.cold_bytes(program) == plain + more
+    assert search_program.cold_bytes(program) == plain + more

@@ -11,7 +11,7 @@ from autotune.host.machine import read_host
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.light_model import light
 from autotune.validation import reference_runs
-from autotune.validation.arithmetic import onnxruntime_session
+from autotune.validation.arithmetic import onnxruntime_session, reference_engines
 from autotune.validation.reference_runs import Reference, reference_outputs
 from schedules.vocabulary.errors import ModelError
 from tests.autotune_tests.tiny import tiny_model
@@ -65,8 +65,8 @@ def test_what_onnx_runtime_refuses_in_64_bits_has_the_spread_only(monkeypatch):
 
 def test_answers_are_kept_for_the_same_inputs_only(monkeypatch):
     runs = []
-    real = reference_runs._answer
-    monkeypatch.setattr(reference_runs, "_answer", lambda *arguments: runs.append(1) or real(*arguments))
+    real = reference_engines.answer_of
+    monkeypatch.setattr(reference_runs, "answer_of", lambda *arguments: runs.append(1) or real(*arguments))
     reference = Reference(inferred(tiny_model()))
     first = reference.outputs(FEED)
     assert reference.outputs({name: array.copy() for name, array in FEED.items()}) is first
@@ -79,7 +79,7 @@ def test_answers_are_kept_for_the_same_inputs_only(monkeypatch):
 
 
 def test_without_onnx_runtime_there_is_no_allowance(monkeypatch):
-    monkeypatch.setattr(reference_runs, "_has_runtime", lambda: False)
+    monkeypatch.setattr(reference_engines, "_has_runtime", lambda: False)
     model = inferred(tiny_model())
     assert Reference(model).allowance(FEED) is None
     name, (ours,) = reference_outputs(model, FEED)
@@ -160,7 +160,7 @@ def test_onnx_s_evaluator_takes_the_place_of_onnx_runtime_where_that_refuses_a_m
     np.testing.assert_allclose(output[:, 0, 0], first, 1e-5, 1e-6)
     assert reference.allowance(feed) is None
     assert reference.edges(feed) == []
-    monkeypatch.setattr(reference_runs, "EVALUATED_S", -1.0)
+    monkeypatch.setattr(reference_engines, "EVALUATED_S", -1.0)
     with pytest.raises(ModelError, match="ONNX Runtime does not run the model"):
         reference_outputs(model, feed)
 
@@ -180,8 +180,8 @@ SIZED_LOOP = """
 
 def test_a_loop_that_never_ends_on_sizes_that_fit_is_ended(monkeypatch):
     monkeypatch.setattr(onnxruntime_session, "LOOPS_S", 0.3)
-    monkeypatch.setattr(reference_runs, "_evaluator", lambda _: pytest.fail("the evaluator was asked"))
-    monkeypatch.setattr(reference_runs, "_answer", refusing)
+    monkeypatch.setattr(reference_engines, "_evaluator", lambda _: pytest.fail("the evaluator was asked"))
+    monkeypatch.setattr(reference_runs, "answer_of", refusing)
     endless = inferred(parser.parse_model(SIZED_LOOP))
     feed = {"x": np.zeros((4, 6), np.float32), "n": np.array([1, 0])}
     with pytest.raises(ModelError, match="never end on random inputs"):
@@ -194,8 +194,8 @@ def refusing(model, feeds):
 
 def test_random_values_stay_where_a_loop_never_ends_on_better_ones(monkeypatch):
     monkeypatch.setattr(onnxruntime_session, "LOOPS_S", 0.3)
-    empty = reference_runs.Answer("onnxruntime", lambda feed: [], [[np.zeros((0, 1))]], 9.0)
-    monkeypatch.setattr(reference_runs, "_answer", lambda model, feeds: empty)
+    empty = reference_engines.Answer("onnxruntime", lambda feed: [], [[np.zeros((0, 1))]], 9.0)
+    monkeypatch.setattr(reference_runs, "answer_of", lambda model, feeds: empty)
     endless = inferred(parser.parse_model(SIZED_LOOP))
     feed = {"x": np.zeros((4, 6), np.float32), "n": np.array([1, 0])}
     assert Reference(endless).fitting(feed) == feed
@@ -204,7 +204,7 @@ def test_random_values_stay_where_a_loop_never_ends_on_better_ones(monkeypatch):
 def test_a_loop_that_never_ends_is_ended(monkeypatch):
     """No second way, and no other reference, tries it again."""
     monkeypatch.setattr(onnxruntime_session, "LOOPS_S", 0.3)
-    monkeypatch.setattr(reference_runs, "_evaluator", lambda _: pytest.fail("the evaluator was asked"))
+    monkeypatch.setattr(reference_engines, "_evaluator", lambda _: pytest.fail("the evaluator was asked"))
     endless = parser.parse_model(
         """
         <ir_version: 8, opset_import: ["": 17]>

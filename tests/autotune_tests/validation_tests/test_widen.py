@@ -6,8 +6,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from autotune.validation import reference_runs
+from autotune.validation.arithmetic.model_work import multiplications
 from autotune.validation.reference_runs import Reference, reference_outputs
-from autotune.validation.widen import NOISE, NotWidenedError, is_short, multiplications, widen
+from autotune.validation.widen import NOISE, NotWidenedError, is_short, widen
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 

@@ -19,7 +19,7 @@ import autotune
 from autotune.backends.cpu.native_executor import NativeExecutor
 from autotune.graph.lanes import Lane, cpu_lane
 from autotune.graph.steps import arrange
-from autotune.host import machine
+from autotune.host import cpu_claims, machine
 from autotune.host.machine import host_target, read_host, thread_cpus
 from autotune.runtime.serve_options import ServeOptions
 from tests.autotune_tests.backends_tests.cpu_tests.test_native_executor import equal, random_pieces, tensor
@@ -120,7 +120,8 @@ def test_streams_of_many_threads_on_two_nodes(built: Built, monkeypatch: pytest.
     here = read_host()
     ours = here.allowed[:2]
     host = replace(here, allowed=ours, cores=ours, nodes=tuple(frozenset({cpu}) for cpu in ours))
-    monkeypatch.setattr(machine, "read_host", lambda: host)
+    for module in (cpu_claims, machine):
+        monkeypatch.setattr(module, "read_host", lambda: host)
     session = autotune.InferenceSession(built("tiny_cnn", 16), threads=8, serve=ServeOptions(streams=3))
     feed, expected = case("tiny_cnn")
     with ThreadPoolExecutor(6) as callers:

@@ -22,7 +22,6 @@ def test_a_library_is_built_in_a_worker(tmp_path):
     library = tmp_path / "model.so"
     chosen = build_kernels([Wanted("tune_a", program_of(func), (wrong, good))], target, library, tmp_path)["tune_a"]
     assert chosen.config == good
-    assert [config for config, _ in chosen.passed_over] == [wrong.to_json()]
     assert {kernel.arch for kernel in chosen.kernels} == {"sm_80"}
     assert chosen.local_bytes == 0
     assert library.stat().st_size > 0

@@ -10,7 +10,8 @@ import tvm
 from autotune.contrib.ray import ray_worker
 from autotune.contrib.ray.ray_worker import MeasurerOptions, RayWorker, versions
 from autotune.host.machine import host_target
-from autotune.measure.local_measurer import LOWERING, MeasureLimits
+from autotune.measure.local_measurer import LOWERING
+from autotune.measure.measure_limits import MeasureLimits
 from schedules.vocabulary.errors import UsageError
 
 

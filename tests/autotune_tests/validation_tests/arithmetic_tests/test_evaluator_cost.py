@@ -5,7 +5,7 @@ import pytest
 from onnx import parser
 
 from autotune.validation.arithmetic.evaluator_cost import ELEMENT_S, MULTIPLICATION_S, evaluation_s
-from autotune.validation.reference_runs import EVALUATED_S
+from autotune.validation.arithmetic.reference_engines import EVALUATED_S
 
 
 def seconds(text):

@@ -16,7 +16,8 @@ from tvm import s_tir, te, tirx
 from autotune.host.dtypes import numpy_type
 from schedules.lower import tvm_target
 from schedules.templates.assembly.assembly_text import AssemblyText
-from schedules.templates.assembly.elements import REACH, Elements, Operand, Value, Writer, check_reach
+from schedules.templates.assembly.element_writer import Writer
+from schedules.templates.assembly.elements import REACH, Elements, Operand, Value, check_reach
 from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.common.structure import blocks_in_order
 from schedules.templates.common.vector_math import vector_math

@@ -12,7 +12,7 @@ from autotune.backends.cuda.source import CudaProgram, cuda_program
 from research.gpu.opcodes import opcodes, tensor_share
 from schedules.lower import claim, lower
 from schedules.target import Target
-from schedules.templates.cuda.cuda_tensor_kernel import PermutedTile
+from schedules.templates.cuda.cuda_tensor_parts import PermutedTile
 from tests.schedules_tests.programs import Case
 from tests.schedules_tests.templates_tests.cuda_tests import emulator
 from tests.schedules_tests.templates_tests.cuda_tests.cases import TENSOR, half_dense, half_product

@@ -1,7 +1,8 @@
-"""Shapes of convolutions that no inference knows, as behind slices of computed sizes: those of a run on zeros."""
+"""Shapes of a model's values, and how much arithmetic they mean."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -40,3 +41,29 @@ def conv_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> dict[str
     except (ThirdPartyError, ModelError):
         return {}
     return {name: array.shape for name, array in zip(unknown, arrays, strict=True)}
+
+
+def multiplications(model: onnx.ModelProto) -> int:
+    """Multiplications of the convolutions and products of matrices of ``model`` whose shapes are known."""
+    shapes, total = value_shapes(model), 0
+    for node in model.graph.node:
+        result = [size or 1 for size in shapes.get(node.output[0], ())] if node.output else []
+        if node.op_type in ("Conv", "QLinearConv"):
+            weights = node.input[1 if node.op_type == "Conv" else 3]
+            total += math.prod(result) * math.prod(size or 1 for size in shapes.get(weights, ())[1:])
+        elif node.op_type in ("MatMul", "Gemm") and (left := shapes.get(node.input[0])):
+            transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+            total += math.prod(result) * (left[0 if transposed else -1] or 1)
+    return total
+
+
+def value_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+    """Shapes by value; None for sizes that are not known."""
+    graph = model.graph
+    shapes: dict[str, tuple[int | None, ...]] = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape"):
+            sizes = (dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+            shapes[value.name] = tuple(sizes)
+    return shapes

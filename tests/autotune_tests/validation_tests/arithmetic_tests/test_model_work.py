@@ -4,9 +4,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from autotune.validation.arithmetic.conv_shapes import conv_shapes
+from autotune.validation.arithmetic.model_work import conv_shapes, value_shapes
 from autotune.validation.reference_runs import reference_outputs
-from autotune.validation.widen import value_shapes, widen
+from autotune.validation.widen import widen
 
 HALF = TensorProto.FLOAT16
 W = np.random.default_rng(0).standard_normal((4, 2, 3)).astype(np.float16)

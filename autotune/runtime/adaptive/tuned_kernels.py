@@ -1,0 +1,54 @@
+"""The kernels that background tuning made, and which requests they serve."""
+
+from __future__ import annotations
+
+from autotune.frame.noise import is_live
+from autotune.runtime.adaptive.routes import Shapes
+from autotune.runtime.artifact_executor import Array
+from autotune.runtime.serving import Serving
+from schedules.vocabulary.errors import UsageError
+
+
+class TunedKernels:
+    """An open artifact, and which sizes it serves."""
+
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self._serves: dict[Shapes, bool] = {}
+        names = [spec.name for spec in serving.first.inputs]
+        self._own_names = [name for name in names if not is_live(name)]
+        self._is_complete = len(self._own_names) == len(names)
+
+    def completed(self, arrays: list[Array]) -> list[Array]:
+        """Return ``arrays`` with the inputs that say which positions count, as kernels take them.
+
+        Raises:
+            UsageError, ValueError: if they are not the model's.
+        """
+        if self._is_complete:
+            return arrays
+        return self.serving.check.arrays(dict(zip(self._own_names, arrays, strict=True)))
+
+    def serves(self, shapes: Shapes, arrays: list[Array]) -> bool:
+        """Return whether it was tuned for ``arrays``, whose shapes are ``shapes``."""
+        known = self._serves.get(shapes)
+        if known is None:
+            known = self._is_served(arrays)
+            if len(self._serves) < MOST_SIZES:
+                self._serves[shapes] = known
+        return known
+
+    def _is_served(self, arrays: list[Array]) -> bool:
+        first = self.serving.first
+        try:
+            arrays = self.completed(arrays)
+            feed = {spec.name: array for spec, array in zip(first.inputs, arrays, strict=True)}
+            self.serving.check.arrays(feed)
+            first.check(arrays)
+        except (UsageError, ValueError):
+            return False
+        return True
+
+
+MOST_SIZES = 4096
+"""Different sizes whose requests are counted one by one."""

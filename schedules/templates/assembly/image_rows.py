@@ -9,7 +9,7 @@ from tvm.ir import Call
 
 from schedules.templates.assembly.assembly_text import AssemblyText
 from schedules.templates.assembly.vectors import OutOfScope, Vectors
-from schedules.templates.common.structure import Anchor, blocks_in_order, nodes_below
+from schedules.templates.common.structure import Anchor, blocks_in_order, is_choice, nodes_below
 
 FLOAT = 4
 """Bytes of a number."""
@@ -131,7 +131,7 @@ def border_of(func: tirx.PrimFunc) -> int:
         OutOfScope: if that is no number that is known.
     """
     pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
-    chosen = next(call for call in nodes_below(pad.body, Call) if str(call.op.name).endswith("if_then_else"))
+    chosen = next(filter(is_choice, nodes_below(pad.body, Call)))
     border, dtype = chosen.args[2], str(chosen.ty.dtype)
     if isinstance(border, tirx.IntImm) and dtype in ("uint8", "int8"):
         return (int(border.value) & 0xFF) * 0x01010101

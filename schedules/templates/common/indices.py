@@ -17,7 +17,7 @@ from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
 from tvm.sym.analyzer import Analyzer
 
-from schedules.templates.common.structure import nodes_below
+from schedules.templates.common.structure import is_choice, nodes_below
 
 Terms = list[tuple[tirx.Expr, int]]
 
@@ -80,7 +80,7 @@ def conditions_in_order(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """
 
     def ordered(call: Call) -> tirx.Expr:
-        if getattr(call.op, "name", "") != "prim.if_then_else":
+        if not is_choice(call):
             return call
         condition, chosen, other = call.args
         kind = type(condition)

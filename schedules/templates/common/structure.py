@@ -12,7 +12,7 @@ import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
-from tvm.ir import Var
+from tvm.ir import Call, Var
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.space import Knob
@@ -162,6 +162,11 @@ def nodes_below(root: object, kind: type) -> list[Any]:
     nodes: list[Any] = []
     tvm_ffi.structural_walk(root, (kind, nodes.append))  # append returns None, which means: go on
     return nodes
+
+
+def is_choice(call: Call) -> bool:
+    """Return whether ``call`` computes only one of two values."""
+    return getattr(call.op, "name", "") == "prim.if_then_else"
 
 
 def extents(block: s_tir.SBlock, kind: int) -> tuple[int, ...]:

@@ -67,6 +67,7 @@ from schedules.templates.common.structure import (
     blocks_in_order,
     divisors,
     find_anchor,
+    is_choice,
     job_parts,
     nodes_below,
 )
@@ -384,5 +385,5 @@ def _amx_applies(anchor: Anchor, target: Target) -> bool:
 def _border(func: tirx.PrimFunc) -> int:
     """Return the content of the padding of a convolution of integers."""
     pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
-    chosen = next(call for call in nodes_below(pad.body, Call) if str(call.op.name).endswith("if_then_else"))
+    chosen = next(filter(is_choice, nodes_below(pad.body, Call)))
     return int(chosen.args[2].value)

@@ -33,6 +33,7 @@ from schedules.templates.common.structure import (
     about_last,
     blocks_in_order,
     extents,
+    is_choice,
     nodes_below,
     parameter_shapes,
 )
@@ -235,9 +236,7 @@ def _branches_by_remainders(block: tirx.SBlock) -> bool:
     LLVM 22 makes vectors of a loop over such an axis that compute wrong numbers: see ``passes._branches_apart``.
     """
     axis = block.iter_vars[-1].var
-    calls = (
-        call for call in nodes_below(block.body, Call) if str(getattr(call.op, "name", "")).endswith("if_then_else")
-    )
+    calls = filter(is_choice, nodes_below(block.body, Call))
     parts = (part for call in calls for kind in PARTS_OF_AXES for part in nodes_below(call, kind))
     return any(var.same_as(axis) for part in parts for var in nodes_below(part, tirx.Var))
 
@@ -260,8 +259,7 @@ def _in_parts(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.if_then_else(below, value, other) if is_below else tirx.if_then_else(below, other, value)
 
     def chosen(call: Call) -> tirx.Expr:
-        name = str(getattr(call.op, "name", ""))
-        return choice(*call.args) if name.endswith("if_then_else") else call
+        return choice(*call.args) if is_choice(call) else call
 
     parts = tvm_ffi.structural_map(func, (Call, chosen), order="post")
     return parts if len(_marks(parts)) <= MOST_PARTS else func

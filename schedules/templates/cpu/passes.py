@@ -26,7 +26,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
 from schedules.templates.common.indices import both_sides, conditions_in_order, exact_indices
-from schedules.templates.common.structure import nodes_below
+from schedules.templates.common.structure import is_choice, nodes_below
 from schedules.templates.instructions.bindings import bound_in_memory
 from schedules.templates.instructions.blocked_sums import blocked_sums
 from schedules.templates.instructions.byte_lookup import tables_in_registers
@@ -301,7 +301,7 @@ def _branches_apart(loop: tirx.For) -> tirx.For:
     """
     if not str(loop.loop_var.name).endswith(SCALAR) or not isinstance(loop.extent, tirx.IntImm):
         return loop
-    choices = (call for call in nodes_below(loop.body, tvm.ir.Call) if str(call.op.name).endswith("if_then_else"))
+    choices = filter(is_choice, nodes_below(loop.body, tvm.ir.Call))
     lane = loop.loop_var
     if not any(var.same_as(lane) for call in choices for var in nodes_below(call.args[0], tirx.Var)):
         return loop

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
 
-from schedules.templates.common.structure import nodes_below
+from schedules.templates.common.structure import is_choice, nodes_below
 
 LONGEST = 10_000
 """Names in a stored value, written out, from which on what it binds is in memory. One function has up to a few hundred,
@@ -56,11 +56,6 @@ def read_once(func: tirx.PrimFunc) -> tirx.PrimFunc:
         )
 
     return tvm_ffi.structural_map(func, (s_tir.SBlock, named), order="post")
-
-
-def is_choice(call: Call) -> bool:
-    """Return whether ``call`` computes only one of two values: what they bind stays there."""
-    return str(getattr(call.op, "name", "")).endswith("if_then_else")
 
 
 def _repeated(value: tirx.Expr, params: Sequence[tirx.Var]) -> list[TensorLoad]:

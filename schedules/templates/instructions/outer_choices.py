@@ -14,8 +14,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
-from schedules.templates.common.structure import nodes_below
-from schedules.templates.instructions.bindings import is_choice
+from schedules.templates.common.structure import is_choice, nodes_below
 
 APART = "tune.apart"
 """Annotation of loops whose choices are to stand in front of them."""

@@ -8,8 +8,7 @@ import tvm
 from tvm import s_tir, te, tirx
 from tvm.ir import Call
 
-from schedules.templates.common.structure import nodes_below
-from schedules.templates.instructions.bindings import is_choice
+from schedules.templates.common.structure import is_choice, nodes_below
 from schedules.templates.instructions.outer_choices import APART, MOST_LOOPS, choices_in_front
 from tests.schedules_tests.programs import from_te
 

@@ -102,9 +102,12 @@ LOW_BITS = (
     low_bit_case("low_bit_vector", 1, 256, 4, 16, "s8u4", True, 32),
     low_bit_case("low_bit_bytes", 7, 64, 5, 8, "s8u8", True, 16),
     low_bit_case("low_bit_floats", 1, 128, 4, 16, "f32u4", True, 64),
-    low_bit_case("low_bit_tiles", 32, 64, 2, 16, "s8u4", False, 32, tiled=True),
-    low_bit_case("low_bit_tiles_zeros", 17, 128, 3, 16, "s8u4", True, 16, tiled=True),
-    low_bit_case("low_bit_tiles_bytes", 16, 64, 2, 16, "s8u8", True, 32, tiled=True),
+    low_bit_case("low_bit_tiles", 32, 64, 2, 16, "s8u4", False, 32, template="low_bit_tiles"),
+    low_bit_case("low_bit_tiles_zeros", 17, 128, 3, 16, "s8u4", True, 16, template="low_bit_tiles"),
+    low_bit_case("low_bit_tiles_bytes", 16, 64, 2, 16, "s8u8", True, 32, template="low_bit_tiles"),
+    low_bit_case("low_bit_panels", 24, 128, 3, 16, "f32u4", False, 32, template="low_bit_panels"),
+    low_bit_case("low_bit_panels_zeros", 17, 64, 4, 8, "f32u4", True, 16, template="low_bit_panels"),
+    low_bit_case("low_bit_panels_bytes", 20, 96, 2, 16, "f32u8", True, 32, template="low_bit_panels"),
     low_bit_case("low_bit_float_bytes", 4, 128, 2, 16, "f32u8", False, 128),
 )
 

@@ -160,6 +160,8 @@ def instance_norm(node: Node, e: Emit) -> list[str] | None:
         return None
     n, channels, groups = shape[0], shape[1], original[1]
     if len(shape) == SIGNAL:
+        if not any(other.op_type == "Conv" for other in node.scope.graph.node):
+            return None  # no layout is kept, and fewer kernels compute it as it is
         image = e.reshape(image, n, channels, 1, shape[2])
 
     def shared(own: str) -> str:

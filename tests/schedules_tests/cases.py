@@ -33,6 +33,7 @@ CONVOLUTIONS = (
     conv_case("conv2d_1x1", (1, 2, 6, 5, 16), (3, 2, 1, 1, 16, 16)),
     conv_case("conv2d_ragged", (1, 2, 3, 13, 16), (4, 2, 1, 1, 16, 16)),
     conv_case("conv2d_ragged_3x3", (2, 2, 4, 17, 16), (4, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
+    conv_case("conv2d_ragged_signal", (1, 2, 1, 53, 16), (2, 2, 1, 3, 16, 16), pads=(0, 1, 0, 1)),
     conv_case("conv2d_ragged_first", (1, 3, 9, 26), (2, 3, 3, 3, 1, 16), (1, 2), (1, 1, 1, 1), epilogue=False),
     conv_case("conv2d_3x3", (1, 2, 8, 7, 16), (2, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
     conv_case("conv2d_first_layer", (1, 3, 13, 13), (2, 3, 5, 5, 1, 16), (2, 2), (2, 2, 2, 2)),

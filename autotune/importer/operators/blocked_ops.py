@@ -6,7 +6,7 @@ each operator becomes the standard one on padded channels. Filters lie as their 
     (O, I, kh, kw)   stored as (O/b, I/b, kh, kw, b of I, b of O), or (O/b, I, kh, kw, b of O)
 
 in the second way where each group reads one channel, or all channels are less than a block. No file says which b it
-has. ONNX Runtime takes that of the machine that it runs on: such a file is right on machines like the one that saved it.
+has. ONNX Runtime takes that of the machine that it runs on, so a file is right on machines like the one that saved it.
 """
 
 from __future__ import annotations

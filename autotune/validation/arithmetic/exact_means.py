@@ -17,7 +17,7 @@ AXES_ARE_AN_INPUT = 18
 """First opset of ReduceMean whose axes are an input."""
 
 EPSILON = 1e-5
-"""What ONNX adds to variances unless a node says otherwise."""
+"""Number that ONNX adds to variances unless a node says otherwise."""
 
 
 def write_mean(graph: Writer, node: NodeProto, shape: Sequence[int | None] | None, opset: int) -> bool:

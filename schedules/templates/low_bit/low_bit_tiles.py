@@ -112,7 +112,7 @@ class LowBitTilesTemplate(MarkedTemplate):
     """Match, space and rewrite for ``low_bit_tiles``."""
 
     name = OP
-    version = 1
+    version = 2
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Rows and tiles of columns of a job."""

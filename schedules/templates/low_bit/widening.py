@@ -28,7 +28,8 @@ def widened(
     size = int(weight.shape[1]) * form.depth // int(scale.shape[1])
     byte, group = weight[panel, vector, lane, within % 4], (vector * form.depth + within) // size
     if form.bits == 4:
-        byte = tirx.Select(within < 4, byte & tirx.const(15, "uint8"), byte >> tirx.const(4, "uint8"))
+        # No choice between halves: TVM would simplify what a side that is not taken reads, to beyond the tensor.
+        byte = (byte >> (within // 4 * 4).astype("uint8")) & tirx.const(15, "uint8")
     half: tirx.Expr = tirx.const(float(1 << (form.bits - 1)), "float32")
     if zero is not None:
         point = zero[panel, group // 2 if form.bits == 4 else group, lane]

@@ -79,6 +79,7 @@ class MultiShapeExecutor(LazyExecutor):
         self.provenance = artifact.provenance
         self._by_shapes = {self._in_order(part): part for part in self._parts}
         self._timed = all(part.latency_ms is not None for part in self._parts)
+        self._exact_ones: dict[Shapes, OneShapeExecutor] = {}
         self._known: dict[Shapes, tuple[dict[str, int], _Way | None]] = {}
         first = self._executor(self._parts[0])
         self.threads = first.threads
@@ -93,9 +94,11 @@ class MultiShapeExecutor(LazyExecutor):
             RunError: as ``Executor.run``.
         """
         shapes = _shapes(arrays)
-        part = self._by_shapes.get(shapes)
-        if part is not None:
-            return self._executor(part).run(arrays)
+        exact = self._exact_ones.get(shapes)
+        if exact is None and (part := self._by_shapes.get(shapes)) is not None:
+            exact = self._exact_ones[shapes] = self._executor(part)
+        if exact is not None:
+            return exact.run(arrays)
         sizes, way = self._led(shapes)
         if way is None:
             own = [array for spec, array in zip(self.inputs, arrays, strict=True) if not is_live(spec.name)]

@@ -8,11 +8,11 @@ purpose is kept: QuantizeLinear and DequantizeLinear are written out as ONNX def
 
 Operators that are quantised themselves, such as QLinearConv, are spelled out with these (``quantised_operators``).
 
-ONNX Runtime's CPU provider has no 64-bit convolution: ``exact_conv`` writes it as products of matrices. The few other
-operators without a 64-bit kernel (resizing, average pools, error functions …) run in 32 bits between two casts: each
-rounds its inputs and its result once, which is little beside the thousands of roundings of a model's sums. An input of
-the model that only they read stays as it is. A MatMulNBits that may round its other operand to 8 bits
-(``accuracy_level``) is among them, and is told not to; a DynamicQuantizeLSTM becomes an LSTM.
+ONNX Runtime's CPU provider has no 64-bit convolution: ``exact_conv`` writes it as products of matrices, and
+``exact_means`` means over positions. The few other operators without a 64-bit kernel (resizing, error functions …) run
+in 32 bits between two casts: each rounds its inputs and its result once, which is little beside the thousands of
+roundings of a model's sums. An input of the model that only they read stays as it is. A MatMulNBits that may round its
+other operand to 8 bits (``accuracy_level``) is among them, and is told not to; a DynamicQuantizeLSTM becomes an LSTM.
 
 A model of 16-bit floats may also be rounded where it says so, after every operator. So far is its own arithmetic from
 exact; ONNX Runtime's CPU provider computes in 32 bits and is nearer.
@@ -36,6 +36,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.validation.arithmetic.exact_conv import convolution
+from autotune.validation.arithmetic.exact_means import MEANS, write_mean
 from autotune.validation.arithmetic.model_work import conv_shapes, value_shapes
 from autotune.validation.arithmetic.quantised_operators import results, spelled, unrounded_node
 from autotune.validation.arithmetic.wide_types import FLOATS, widened_node, widened_tensor, widened_value
@@ -76,6 +77,7 @@ RUNTIME_TYPES = {
 """ONNX Runtime's names of types."""
 
 WRITTEN = {
+    **dict.fromkeys(MEANS, "_mean"),
     "Conv": "_conv",
     "QuantizeLinear": "_quantize",
     "DequantizeLinear": "_dequantize",
@@ -289,6 +291,9 @@ class _Widened:
             raise NotWidenedError(f"the shape of the convolution '{node.name}' is not known")
         convolution(self, node, *shapes)  # type: ignore[arg-type]  # checked the line before
         return True
+
+    def _mean(self, node: NodeProto) -> bool:
+        return write_mean(self, node, self.shapes.get(node.input[0]), self._opsets.get("onnx", 1))
 
     def _quantize(self, node: NodeProto) -> bool:
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}

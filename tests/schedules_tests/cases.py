@@ -33,6 +33,7 @@ CONVOLUTIONS = (
     conv_case("conv2d_1x1", (1, 2, 6, 5, 16), (3, 2, 1, 1, 16, 16)),
     conv_case("conv2d_ragged", (1, 2, 3, 13, 16), (4, 2, 1, 1, 16, 16)),
     conv_case("conv2d_ragged_3x3", (2, 2, 4, 17, 16), (4, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
+    conv_case("conv2d_ragged_signal", (1, 2, 1, 53, 16), (2, 2, 1, 3, 16, 16), pads=(0, 1, 0, 1)),
     conv_case("conv2d_ragged_first", (1, 3, 9, 26), (2, 3, 3, 3, 1, 16), (1, 2), (1, 1, 1, 1), epilogue=False),
     conv_case("conv2d_3x3", (1, 2, 8, 7, 16), (2, 2, 3, 3, 16, 16), pads=(1, 1, 1, 1)),
     conv_case("conv2d_first_layer", (1, 3, 13, 13), (2, 3, 5, 5, 1, 16), (2, 2), (2, 2, 2, 2)),
@@ -102,9 +103,12 @@ LOW_BITS = (
     low_bit_case("low_bit_vector", 1, 256, 4, 16, "s8u4", True, 32),
     low_bit_case("low_bit_bytes", 7, 64, 5, 8, "s8u8", True, 16),
     low_bit_case("low_bit_floats", 1, 128, 4, 16, "f32u4", True, 64),
-    low_bit_case("low_bit_tiles", 32, 64, 2, 16, "s8u4", False, 32, tiled=True),
-    low_bit_case("low_bit_tiles_zeros", 17, 128, 3, 16, "s8u4", True, 16, tiled=True),
-    low_bit_case("low_bit_tiles_bytes", 16, 64, 2, 16, "s8u8", True, 32, tiled=True),
+    low_bit_case("low_bit_tiles", 32, 64, 2, 16, "s8u4", False, 32, template="low_bit_tiles"),
+    low_bit_case("low_bit_tiles_zeros", 17, 128, 3, 16, "s8u4", True, 16, template="low_bit_tiles"),
+    low_bit_case("low_bit_tiles_bytes", 16, 64, 2, 16, "s8u8", True, 32, template="low_bit_tiles"),
+    low_bit_case("low_bit_panels", 24, 128, 3, 16, "f32u4", False, 32, template="low_bit_panels"),
+    low_bit_case("low_bit_panels_zeros", 17, 64, 4, 8, "f32u4", True, 16, template="low_bit_panels"),
+    low_bit_case("low_bit_panels_bytes", 20, 96, 2, 16, "f32u8", True, 32, template="low_bit_panels"),
     low_bit_case("low_bit_float_bytes", 4, 128, 2, 16, "f32u8", False, 128),
 )
 

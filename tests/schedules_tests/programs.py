@@ -26,6 +26,7 @@ from schedules.templates.cpu.matmul import matmul
 from schedules.templates.cpu.pooling import pool2d
 from schedules.templates.instructions.dots import FORMS, TAPS, DotForm
 from schedules.templates.low_bit.low_bit_matmul import low_bit_matmul
+from schedules.templates.low_bit.low_bit_panels import low_bit_panels
 from schedules.templates.low_bit.low_bit_tiles import low_bit_tiles
 from tests.schedules_tests.guarded import GuardedTensor
 from tests.shipping import loaded_kernel
@@ -401,14 +402,15 @@ def low_bit_case(
     form_name: str,
     zeros: bool,
     group: int,
-    tiled: bool = False,
+    template: str = "low_bit_matmul",
 ) -> Case:
-    """With a sum behind it; ``zeros`` adds zero points, ``tiled`` is by tiles of bfloat16.
+    """With a sum behind it; ``zeros`` adds zero points, ``template`` chooses the product.
 
     Sums of float products by levels up to 128 are in the hundreds, with roundings to match: they are scaled down.
     """
     form = FORMS[form_name]
     groups = depth // group
+    products = {"low_bit_matmul": low_bit_matmul, "low_bit_tiles": low_bit_tiles, "low_bit_panels": low_bit_panels}
     factor = 2.0**-8 if (form.data, form.bits) == ("float32", 8) else 1.0
 
     def build() -> tirx.PrimFunc:
@@ -416,7 +418,7 @@ def low_bit_case(
         w = te.placeholder((blocks, depth // form.depth, lanes, 4), "uint8", name="w")
         scale = te.placeholder((blocks, groups, lanes), name="scale")
         zero = te.placeholder((blocks, groups * form.bits // 8, lanes), "uint8", name="zero") if zeros else None
-        out = (low_bit_tiles if tiled else low_bit_matmul)(x, w, scale, zero, form)
+        out = products[template](x, w, scale, zero, form)
         scaled = (lambda value: value * tirx.const(factor, "float32")) if factor < 1.0 else (lambda value: value)
         added = te.compute(out.shape, lambda m, n: scaled(out[m, n]) + x[m, n % depth], name="added")
         return from_te(x, w, scale, *([] if zero is None else [zero]), added)
@@ -431,7 +433,7 @@ def low_bit_case(
         by_column = [halved.transpose(0, 2, 1).reshape(-1, groups, 1) for halved in (points, scale)]
         weight = ((levels - by_column[0]) * by_column[1]).reshape(-1, depth)
         numbers = x.astype(np.float64)
-        if tiled:
+        if template == "low_bit_tiles":
             short = numpy_type("bfloat16")
             numbers, weight = (array.astype(np.float32).astype(short).astype(np.float64) for array in (x, weight))
         elif form.data == "int8":
@@ -441,7 +443,7 @@ def low_bit_case(
             numbers = (np.round(parts * inverse).astype(np.float64) * step).reshape(rows, depth)
         return factor * (numbers @ weight.T) + x[:, np.arange(len(weight)) % depth]
 
-    return Case(name, "low_bit_tiles" if tiled else "low_bit_matmul", build, expected)
+    return Case(name, template, build, expected)
 
 
 def batch_case(

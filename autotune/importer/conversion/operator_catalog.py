@@ -19,6 +19,7 @@ from autotune.importer.fusion import (  # noqa: F401  # importing them fills the
 from autotune.importer.low_bits import low_bit_operators  # noqa: F401  # importing it fills the registry
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS
 from autotune.importer.operators import (  # noqa: F401  # importing them fills the registry
+    blocked_ops,
     contrib_attention,
     contrib_ops,
     control,

@@ -68,7 +68,7 @@ class _Lines(ImageView):
         return self.builder.emit(relax.op.reshape(expr, (n, c, 1, length)))
 
     def from_image(self, image: relax.Expr, shape: Shape) -> relax.Expr:
-        return self.builder.emit(relax.op.reshape(image, shape))
+        return image if _is_row(shape) else self.builder.emit(relax.op.reshape(image, shape))
 
     def broadcast(self, shape: Shape, like: Shape) -> Shape | None:
         if shape in ((), (1,)):

@@ -165,7 +165,7 @@ def fused_matmul(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Mul", product, e.like(alpha)) if alpha != 1 else product]
 
 
-def _activated(node: Node, e: Emit, x: str, kind: str, parameters: Sequence[float]) -> str:
+def activated(node: Node, e: Emit, x: str, kind: str, parameters: Sequence[float]) -> str:
     """``x`` through the activation ``kind``; missing parameters have ONNX's defaults."""
     if kind not in ACTIVATIONS:
         raise node.refused(f"its activation {kind!r} is none of {', '.join(ACTIVATIONS)}")
@@ -181,7 +181,7 @@ def fused_gemm(node: Node, e: Emit) -> list[str] | None:
     product = e.op("Gemm", *node.proto.input, **node.given("alpha", "beta", "transA", "transB"))
     kind = str(node.attr("activation", ""))
     parameters = [node.attr(f"activation_{name}") for name in ACTIVATIONS.get(kind, ())]
-    return [_activated(node, e, product, kind, [value for value in parameters if value is not None])]
+    return [activated(node, e, product, kind, [value for value in parameters if value is not None])]
 
 
 @rewrites("FusedConv", domain=MICROSOFT)
@@ -189,7 +189,7 @@ def fused_conv(node: Node, e: Emit) -> list[str] | None:
     """A convolution, a tensor of its result's shape (input 3) added to it, and an activation."""
     result = e.op("Conv", *map(node.input, range(3 if node.input(2) else 2)), **node.given(*GEOMETRY))
     result = e.op("Add", result, node.input(3)) if node.input(3) else result
-    return [_activated(node, e, result, str(node.attr("activation", "")), node.attr("activation_params", []))]
+    return [activated(node, e, result, str(node.attr("activation", "")), node.attr("activation_params", []))]
 
 
 @rewrites("MatMulIntegerToFloat", domain=MICROSOFT)

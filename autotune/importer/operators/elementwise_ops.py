@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 from tvm import relax, te, tirx
 
-from autotune.importer.rewriting.emit import INT64, Emit, Node
+from autotune.importer.rewriting.emit import FLOAT, INT64, Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import dtype_of
 
@@ -51,8 +51,11 @@ def celu(node: Node, e: Emit) -> list[str] | None:
 
 
 @rewrites("PRelu")
-def prelu_of_integers(node: Node, e: Emit) -> list[str] | None:
-    """Below 0 the product with the slope; Relax's importer takes floating point numbers only."""
+def prelu(node: Node, e: Emit) -> list[str] | None:
+    """A LeakyRelu where one constant slope serves all elements, which any layout keeps; of integers a choice."""
+    slope = node.array(1)
+    if slope is not None and slope.size == 1 and node.type(0) in (FLOAT, TensorProto.FLOAT16):
+        return [e.op("LeakyRelu", node.input(0), alpha=float(slope.reshape(-1)[0]))]
     if node.dtype(0).kind not in "iu":
         return None
     x = node.input(0)

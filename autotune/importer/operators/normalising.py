@@ -75,6 +75,12 @@ def mean_variance_norm(node: Node, e: Emit) -> list[str] | None:
     return [e.op("Div", centred, e.op("Add", deviation, e.like(1e-9)))]
 
 
+SIGNAL = 3
+"""Axes of a signal of one dimension."""
+
+IMAGES = SIGNAL, 4
+"""Axes of what is normalised in the layout of images."""
+
 BROADCAST = 7
 """Opset from which the operands of arithmetic need not have one shape."""
 
@@ -144,14 +150,19 @@ def group_norm(node: Node, e: Emit) -> list[str] | None:
 def instance_norm(node: Node, e: Emit) -> list[str] | None:
     """(x − mean) · scale ÷ √(variance + ε) + bias over each channel's image, in operators that keep its layout.
 
-    A group norm is written as an image whose channels are reshaped to groups: its means are those of channels.
+    A group norm is written as an image whose channels are reshaped to groups: its means are those of channels. A signal
+    is an image of one row.
     """
     kind, original = node.type(0), node.known_shape(0)
     image = _ungrouped(node)
     shape = node.known_shape(0) if image == node.input(0) else node.scope.shapes[image]
-    if kind != FLOAT or original is None or shape is None or len(shape) != 4:
+    if kind != FLOAT or original is None or shape is None or len(shape) not in IMAGES:
         return None
     n, channels, groups = shape[0], shape[1], original[1]
+    if len(shape) == SIGNAL:
+        if not any(other.op_type == "Conv" for other in node.scope.graph.node):
+            return None  # no layout is kept, and fewer kernels compute it as it is
+        image = e.reshape(image, n, channels, 1, shape[2])
 
     def shared(own: str) -> str:
         """The mean of a group's channels, for each of them."""
@@ -173,13 +184,13 @@ def instance_norm(node: Node, e: Emit) -> list[str] | None:
 
 
 def _ungrouped(node: Node) -> str:
-    """The image (n, C, h, w) whose channels a reshape made groups of, else the operator's own input."""
+    """The image (n, C, h, w) or signal whose channels a reshape made groups of, else the operator's own input."""
     name, sizes = node.input(0), node.known_shape(0) or ()
     maker = next((other for other in node.scope.graph.node if name in other.output), None)
     if maker is None or maker.op_type != "Reshape":
         return name
     shape = node.scope.shapes.get(maker.input[0], ())
-    fits = len(shape) == 4 and len(sizes) > 2 and shape[0] == sizes[0] and shape[1] % sizes[1] == 0
+    fits = len(shape) in IMAGES and len(sizes) > 2 and shape[0] == sizes[0] and shape[1] % sizes[1] == 0
     return str(maker.input[0]) if fits else name
 
 

@@ -110,7 +110,7 @@ def conditions_in_order(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _terms(condition: tirx.Expr, kind: type) -> list[tirx.Expr]:
-    """What ``kind``, And or Or, joins, in order."""
+    """Return what ``kind``, And or Or, joins, in order."""
     if isinstance(condition, kind):
         return [*_terms(condition.a, kind), *_terms(condition.b, kind)]  # type: ignore[attr-defined]
     return [condition]

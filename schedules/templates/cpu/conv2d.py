@@ -210,7 +210,7 @@ class Conv2dTemplate(NestedTemplate):
         algorithms = (0, *(m for m in (2, 4) if winograd.applies(anchor, target) and min(height, width) > m))
         tiles_h = {m: batch * -(-height // m) for m in algorithms if m}
         tiles_w = {m: -(-width // m) for m in algorithms if m}
-        ragged = () if pairs else _ragged(width)
+        ragged = () if pairs else _ragged(width, target)
         amx = _amx_applies(anchor, target)
         turns = divisors(blocks) if amx else (1,)
         algorithms = (*algorithms, ALGORITHM) if amx else algorithms
@@ -307,7 +307,7 @@ class Conv2dTemplate(NestedTemplate):
         elif config.integer("algorithm"):
             winograd.apply(sch, anchor, config)
         else:
-            super().apply(sch, anchor, config, target)
+            super().apply(sch, anchor, in_few_copies(config, anchor.spatial[3]), target)
 
 
 def _bare(func: tirx.PrimFunc, anchor: Anchor) -> tirx.PrimFunc:
@@ -350,23 +350,37 @@ def _listable(*knobs: Knob) -> tuple[Knob, ...]:
 
 
 MOST_COPIES = 4
-"""Most tiles in a row whose last tile is narrower: the loop over them is unrolled, so each is compiled separately.
+"""Most tiles in a row whose last tile is narrower: LLVM gets the loop over them unrolled, each compiled separately.
 Heuristic, not measured."""
 HANDY = (4, 12)
 """Narrowest and widest tile that leaves registers for several blocks of channels. Heuristic, not measured."""
 
 
-def _ragged(width: int) -> tuple[int, ...]:
+def _ragged(width: int, target: Target) -> tuple[int, ...]:
     """Tile widths that do not divide ``width``, for rows where no divisor lies within ``HANDY``; else none.
 
     A row of 13 pixels could only be one tile of 13 or 13 tiles of 1. With 13 columns at most two blocks of channels fit
-    the registers. Two tiles of 7 and 6 leave room for three blocks, tiles of 5 for four.
+    the registers. Two tiles of 7 and 6 leave room for three blocks, tiles of 5 for four. A signal of 131 numbers has
+    more tiles than the compiler gets copies of; in assembly all but the last are one loop.
     """
     least, most = HANDY
     if any(least <= d <= most for d in divisors(width)):
         return ()
-    widths = {-(-width // copies) for copies in range(2, MOST_COPIES + 1)}
-    return tuple(sorted(d for d in widths if least <= d <= most and 2 * (width % d) >= d))
+
+    def fitting(widths: Iterable[int]) -> tuple[int, ...]:
+        return tuple(sorted(d for d in widths if least <= d <= min(most, width) and 2 * (width % d) >= d))
+
+    in_copies = fitting({-(-width // copies) for copies in range(2, MOST_COPIES + 1)})
+    return in_copies or (fitting(range(least, most + 1)) if target.broadcast_operands else ())
+
+
+def in_few_copies(config: Config, width: int) -> Config:
+    """``config`` for the compiler: whole tiles where the last of more than ``MOST_COPIES`` would be narrower."""
+    tile = config.integer("tw")
+    if width % tile == 0 or -(-width // tile) <= MOST_COPIES:
+        return config
+    whole = max(divisors(width, tile))
+    return replace(config, items=tuple((name, whole if name == "tw" else value) for name, value in config.items))
 
 
 def _divisors_of_any(sizes: Iterable[int], most: int) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from schedules.templates.cpu.rows import RowsTemplate
 from schedules.templates.instructions.dots import byte_form
 from schedules.templates.instructions.llvm_target import llvm_target
 from schedules.templates.low_bit.low_bit_matmul import LowBitMatmulTemplate
+from schedules.templates.low_bit.low_bit_panels import LowBitPanelsTemplate
 from schedules.templates.low_bit.low_bit_tiles import LowBitTilesTemplate
 from schedules.templates.template import TemplateSet, unchanged
 
@@ -30,6 +31,7 @@ CPU_TEMPLATES = TemplateSet(
         MatmulTemplate(),
         LowBitMatmulTemplate(),
         LowBitTilesTemplate(),
+        LowBitPanelsTemplate(),
         BatchMatmulTemplate(),
         PoolTemplate(),
         ElementwiseTemplate(),

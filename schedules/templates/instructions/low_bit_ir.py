@@ -101,6 +101,11 @@ WIDENED = "tune_widen_u{bits}_{pair}{zero}"
 
 WIDENED_SYMBOL = re.compile(r"tune_widen_u(4|8)_([0-3])(_zero)?")
 
+FLOATS = "tune_floats_u{bits}_{number}_{lanes}{zero}"
+"""Symbol of what makes one number of every lane of a vector of weights float32."""
+
+FLOATS_SYMBOL = re.compile(r"tune_floats_u(4|8)_([0-7])_(\d+)(_zero)?")
+
 WIDENING = {"avx512f", "avx512bw", "avx512bf16"}
 """As LLVM calls what the processor needs for it."""
 
@@ -119,22 +124,68 @@ define linkonce_odr <32 x i16> @{symbol}({parameters}) alwaysinline {{
   ret <32 x i16> %r
 }}
 """
-WIDENED_ZERO = """
-  %z8 = load <16 x i8>, ptr %zero, align 1
-  %z32 = zext <16 x i8> %z8 to <16 x i32>
-  %first = insertelement <16 x i32> poison, i32 %shift, i32 0
-  %shifts = shufflevector <16 x i32> %first, <16 x i32> poison, <16 x i32> zeroinitializer
-  %zs = lshr <16 x i32> %z32, %shifts
-  %zl = and <16 x i32> %zs, splat (i32 {mask})
-  %z = sitofp <16 x i32> %zl to <16 x float>
+FLOATS_FUNCTION = """
+define linkonce_odr <{n} x float> @{symbol}({parameters}) alwaysinline {{
+  %w = load <{n} x i32>, ptr %levels, align 1
+  %s = load <{n} x float>, ptr %scale, align 4
+{zeros}
+  %bits = lshr <{n} x i32> %w, splat (i32 {shift})
+  %low = and <{n} x i32> %bits, splat (i32 {mask})
+  %u = sitofp <{n} x i32> %low to <{n} x float>
+  %c = fsub <{n} x float> %u, {half}
+  %r = fmul <{n} x float> %c, %s
+  ret <{n} x float> %r
+}}
 """
+WIDENED_ZERO = """
+  %z8 = load <{n} x i8>, ptr %zero, align 1
+  %z32 = zext <{n} x i8> %z8 to <{n} x i32>
+  %first = insertelement <{n} x i32> poison, i32 %shift, i32 0
+  %shifts = shufflevector <{n} x i32> %first, <{n} x i32> poison, <{n} x i32> zeroinitializer
+  %zs = lshr <{n} x i32> %z32, %shifts
+  %zl = and <{n} x i32> %zs, splat (i32 {mask})
+  %z = sitofp <{n} x i32> %zl to <{n} x float>
+"""
+PARAMETERS = "ptr %levels, ptr %scale", "ptr %levels, ptr %scale, ptr %zero, i32 %shift"
+"""Without and with zero points."""
+
+
+def widened_symbol(bits: int, pair: int, zero: bool) -> str:
+    """Return the function of one row of an AMX tile."""
+    return WIDENED.format(bits=bits, pair=pair, zero="_zero" if zero else "")
+
+
+def floats_symbol(bits: int, lanes: int, number: int, zero: bool) -> str:
+    """Return the function of one number of every lane."""
+    return FLOATS.format(bits=bits, lanes=lanes, number=number, zero="_zero" if zero else "")
 
 
 def definitions(called: Iterable[str]) -> list[str]:
     """Texts in LLVM's language for those of the ``called`` functions that widen weights."""
-    matches = [match for match in map(WIDENED_SYMBOL.fullmatch, sorted(set(called))) if match]
-    texts = [widened_function(int(match[1]), int(match[2]), bool(match[3])) for match in matches]
-    return [DECLARED_WIDENED, *texts] if texts else []
+    names = sorted(set(called))
+    rows = [match for match in map(WIDENED_SYMBOL.fullmatch, names) if match]
+    texts = [widened_function(int(match[1]), int(match[2]), bool(match[3])) for match in rows]
+    floats = [match for match in map(FLOATS_SYMBOL.fullmatch, names) if match]
+    numbers = [floats_function(int(match[1]), int(match[3]), int(match[2]), bool(match[4])) for match in floats]
+    return [*([DECLARED_WIDENED] if texts else []), *texts, *numbers]
+
+
+def floats_function(bits: int, lanes: int, number: int, zero: bool) -> str:
+    """(levels, scale[, zero points, shift]) → (number - zero) · scale of ``lanes`` columns, for any processor.
+
+    Number ``number`` of the 8 of 4 bits or 4 of 8 that one vector of weights has of every column; zero points as
+    ``widened_function`` has them.
+    """
+    mask = (1 << bits) - 1
+    return FLOATS_FUNCTION.format(
+        n=lanes,
+        symbol=floats_symbol(bits, lanes, number, zero),
+        parameters=PARAMETERS[zero],
+        zeros=WIDENED_ZERO.format(n=lanes, mask=mask).strip("\n") if zero else "",
+        shift=8 * (number % 4) + 4 * (number // 4),
+        mask=mask,
+        half="%z" if zero else f"splat (float {1 << (bits - 1)}.0)",
+    )
 
 
 def widened_function(bits: int, pair: int, zero: bool) -> str:
@@ -144,7 +195,7 @@ def widened_function(bits: int, pair: int, zero: bool) -> str:
     of a tile. Zero points are 16 bytes, shifted by ``shift`` bits; without them they are half of the range.
     """
     mask, half = (1 << bits) - 1, 0 if zero else 1 << (bits - 1)
-    lines = WIDENED_ZERO.format(mask=mask).strip("\n").splitlines() if zero else []
+    lines = WIDENED_ZERO.format(n=16, mask=mask).strip("\n").splitlines() if zero else []
     table = ", ".join(f"float {number - half}.0" for number in range(16))
     for i in range(2):
         number = 2 * pair + i
@@ -160,8 +211,8 @@ def widened_function(bits: int, pair: int, zero: bool) -> str:
             lines.append(f"  %n{i} = fsub <16 x float> %c{i}, %z")
         lines.append(f"  %f{i} = fmul <16 x float> %{'n' if zero else 'c'}{i}, %s")
     return WIDENED_FUNCTION.format(
-        symbol=WIDENED.format(bits=bits, pair=pair, zero="_zero" if zero else ""),
-        parameters="ptr %levels, ptr %scale" + (", ptr %zero, i32 %shift" if zero else ""),
+        symbol=widened_symbol(bits, pair, zero),
+        parameters=PARAMETERS[zero],
         lines="\n".join(lines),
         order=", ".join(f"i32 {lane}, i32 {lane + 16}" for lane in range(16)),
     )

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import s_tir, te, tirx
-from tvm.ir.expr import TensorLoad
 
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
@@ -30,9 +30,7 @@ from schedules.templates.amx.amx_product import (
     MOST_COLUMNS,
     WIDE,
     amx_cycles,
-    at_first,
     has_amx,
-    replace_body,
     terms,
     tile_jobs,
     use_amx,
@@ -45,20 +43,17 @@ from schedules.templates.common.structure import (
     divisors,
     idle,
     inline_epilogue,
-    nodes_below,
 )
 from schedules.templates.instructions.dots import BF16, FORMS, DotForm
 from schedules.templates.instructions.llvm_target import features_of
-from schedules.templates.instructions.low_bit_ir import WIDENED, WIDENING
+from schedules.templates.instructions.low_bit_ir import WIDENING, widened_symbol
+from schedules.templates.low_bit.widening import widen, widened
 from schedules.templates.template import MarkedTemplate
 
 OP = "low_bit_tiles"
 
 SHORT, TILES = "short", "tiles"
 """Blocks: the activations and the weight in bfloat16."""
-
-LEVEL_AXES = 4
-"""Number of axes of the weight; scales and zero points have one less."""
 
 LEAST_ROWS = MOST_ROWS
 """Rows from which on tiles are used: one whole tile. By instructions: 64 bytes of weights of 4 bits are widened in 40,
@@ -86,17 +81,7 @@ def low_bit_tiles(
     short = te.compute((rows, depth), lambda m, k: _bits(x[m, k]), name=SHORT)
 
     def number(o: tirx.Var, v: tirx.Var, j: tirx.Var, i: tirx.Var) -> tirx.Expr:
-        b, within = i // 2, 2 * j + i % 2
-        byte, group = weight[o, v, b, within % 4], (v * together + within) // size
-        if form.bits == 4:
-            byte = tirx.Select(within < 4, byte & tirx.const(15, "uint8"), byte >> tirx.const(4, "uint8"))
-        half: tirx.Expr = tirx.const(float(1 << (form.bits - 1)), "float32")
-        if zero is not None:
-            point = zero[o, group // 2 if form.bits == 4 else group, b]
-            if form.bits == 4:
-                point = tirx.Select(group % 2 == 0, point & tirx.const(15, "uint8"), point >> tirx.const(4, "uint8"))
-            half = point.astype("float32")
-        return _bits((byte.astype("float32") - half) * scale[o, group, b])
+        return _bits(widened(weight, scale, zero, form, (o, v, 2 * j + i % 2, i // 2)))
 
     tiles = te.compute((panels, vectors, together // 2, 2 * lanes), number, name=TILES)
     step_terms = terms(BF16)
@@ -127,7 +112,7 @@ class LowBitTilesTemplate(MarkedTemplate):
     """Match, space and rewrite for ``low_bit_tiles``."""
 
     name = OP
-    version = 1
+    version = 2
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Rows and tiles of columns of a job."""
@@ -178,39 +163,8 @@ class LowBitTilesTemplate(MarkedTemplate):
             sch.vectorize(lane)
             sch.vectorize(sch.get_loops(sch.decompose_reduction(wide, k))[-1])
             return
-        self._widen(sch, anchor)
+        form = FORMS[anchor.geometry["dot"]]
+        vector = sch.get_loops(sch.get_sblock(TILES))[-2]
+        widen(sch, vector, form, form.depth // 2, partial(widened_symbol, form.bits))
         shape = config.integer("rows"), config.integer("tn"), 2 * math.prod(anchor.reduction)
         use_amx(sch, sch.get_loops(wide)[1], job, shape, BF16, ahead=False)
-
-    def _widen(self, sch: s_tir.Schedule, anchor: Anchor) -> None:
-        """Make the rows of tiles of one vector of weights by a call each."""
-        block = sch.blockize(sch.get_loops(sch.get_sblock(TILES))[-2])
-        outer = sch.get(block)
-        (inner,) = nodes_below(outer.body, s_tir.SBlockRealize)
-        within = [loop.loop_var for loop in nodes_below(outer.body, tirx.For)]
-        bound = dict(zip((axis.var for axis in inner.block.iter_vars), inner.iter_values, strict=True))
-        loads = nodes_below(inner.block.body, TensorLoad)
-        levels = next(load for load in loads if len(load.indices) == LEVEL_AXES)
-        scale = next(load for load in loads if str(load.source.dtype) == "float32")
-        zero = [load for load in loads if len(load.indices) < LEVEL_AXES and str(load.source.dtype) == "uint8"][:1]
-        (store,) = nodes_below(inner.block.body, tirx.BufferStore)
-
-        def first(index: tirx.Expr) -> tirx.Expr:
-            return at_first(index, bound, within)
-
-        operands = [
-            tirx.address_of(tirx.BufferLoad(load.source, [first(index) for index in load.indices]))
-            for load in (levels, scale, *zero)
-        ]
-        form = FORMS[anchor.geometry["dot"]]
-        if zero:
-            shift = first(scale.indices[1]) % 2 * 4 if form.bits == 4 else tirx.const(0, "int32")
-            operands.append(shift.astype("int32"))
-        rows, numbers = [], 2 * MOST_ROWS
-        panel, vector, *_ = (first(index) for index in store.indices)
-        for pair in range(form.depth // 2):
-            symbol = WIDENED.format(bits=form.bits, pair=pair, zero="_zero" if zero else "")
-            widened = tirx.call_pure_extern(f"uint16x{numbers}", symbol, *operands)
-            lane = tirx.Ramp(tirx.const(0, "int64"), tirx.const(1, "int64"), numbers)
-            rows.append(tirx.BufferStore(store.buffer, widened, [panel, vector, tirx.const(pair, "int64"), lane]))
-        replace_body(sch, block, tirx.SeqStmt(rows))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from autotune.importer.layouts.low_bit_layouts import in_whole_tiles
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplified
 from schedules.target import Target
@@ -43,7 +44,9 @@ def test_one_product_is_one_kernel(target, tmp_path):
     [
         (16, 4, AMX, "low_bit_tiles"),
         (15, 4, AMX, "low_bit_matmul"),
-        (16, 1, AMX, "low_bit_matmul"),
+        (16, 1, AMX, "low_bit_panels"),
+        (15, 1, CPU, "low_bit_matmul"),
+        (197, 1, CPU, "low_bit_panels"),
         (16, 4, CPU, "low_bit_matmul"),
     ],
 )
@@ -52,3 +55,8 @@ def test_many_rows_whose_activations_may_be_rounded_get_tiles(rows, level, targe
     templates = [task.template for task in import_program(simplified(model, target), target).tasks]
     assert template in templates
     assert len([name for name in templates if name.startswith("low_bit")]) == 1
+
+
+@pytest.mark.parametrize(("rows", "whole"), [(17, 17), (29, 32), (128, 128), (130, 130), (197, 200), (202, 208)])
+def test_many_rows_that_only_small_tiles_divide_are_padded(rows, whole):
+    assert in_whole_tiles(rows) == whole

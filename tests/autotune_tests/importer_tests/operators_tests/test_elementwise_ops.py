@@ -98,6 +98,15 @@ def test_slopes_of_whole_numbers(dtype, tmp_path):
     assert close(*run(model, tmp_path, {"x": x}))
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (3,)])
+def test_slopes_of_floats(shape, tmp_path):
+    x = np.array([[-3, 0, 7], [np.nan, -np.inf, np.inf]], np.float32)
+    slope = np.linspace(0.25, 2, shape[-1], dtype=np.float32).reshape(shape)
+    model = model_of([helper.make_node("PRelu", ["x", "s"], ["y"])], [value("x", (2, 3))], ["y"], {"s": slope})
+    (output,), (expected,) = run(model, tmp_path, {"x": x})
+    np.testing.assert_array_equal(output, expected)
+
+
 def test_celu_of_the_largest_numbers(tmp_path):
     model = model_of([helper.make_node("Celu", ["x"], ["y"], alpha=0.5)], [value("x", (5,))], ["y"])
     x = np.array([3.4e38, -3.4e38, np.inf, -np.inf, np.nan], np.float32)

@@ -104,6 +104,32 @@ def _group_norm(groups, channels, size=6, batch=1):
     return model_of(nodes, [value("x", (batch, 4, size, size))], ["y"], weights)
 
 
+@pytest.mark.parametrize(("groups", "batch"), [(1, 1), (4, 2), (32, 1)])
+def test_a_group_norm_keeps_the_layout_of_its_signal(groups, batch, tmp_path):
+    weights = {
+        "groups": np.array([0, groups, -1]),
+        "back": np.array([batch, 32, 40]),
+        "s": np.linspace(0.5, 1.5, groups).astype(np.float32),
+        "b": np.linspace(-1, 1, groups).astype(np.float32),
+        "slope": np.array([0.2], np.float32),
+        "w": np.random.default_rng(3).standard_normal((32, 4, 1)).astype(np.float32),
+        "v": np.random.default_rng(4).standard_normal((32, 32, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("PRelu", ["c", "slope"], ["p"]),
+        helper.make_node("Reshape", ["p", "groups"], ["r"]),
+        helper.make_node("InstanceNormalization", ["r", "s", "b"], ["i"], epsilon=1e-3),
+        helper.make_node("Reshape", ["i", "back"], ["n"]),
+        helper.make_node("Conv", ["n", "v"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", (batch, 4, 40))], ["y"], weights)
+    x = np.random.default_rng(0).standard_normal((batch, 4, 40)).astype(np.float32) + 3
+    assert close(*run(model, tmp_path, {"x": x}))
+    shapes = [task.shapes[0] for task in imported(model, tmp_path).tasks if task.name.startswith("unblock")]
+    assert shapes in ([], [(batch, 2, 1, 38, 16)], [(batch, 4, 1, 38, 8)])  # the output alone leaves the blocks
+
+
 @pytest.mark.parametrize(("groups", "channels", "batch"), [(1, 32, 1), (4, 32, 2), (32, 32, 1), (3, 12, 1)])
 def test_a_group_norm_keeps_the_layout_of_its_image(groups, channels, batch, tmp_path):
     x = np.random.default_rng(0).standard_normal((batch, 4, 6, 6)).astype(np.float32) + 3

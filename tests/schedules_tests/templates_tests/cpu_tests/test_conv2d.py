@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from autotune.importer.kernel_passes import describe
+from schedules.config import Config
 from schedules.lower import claim
 from schedules.space import ENUMERATION_LIMIT, Knob
 from schedules.target import Target
-from schedules.templates.cpu.conv2d import _listable, left_out
+from schedules.templates.cpu.conv2d import _listable, in_few_copies, left_out
 from schedules.templates.cpu.conv2d import _ragged as ragged_widths
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Case, inputs, run
@@ -75,9 +76,18 @@ def test_a_space_of_many_divisors_is_thinned_until_it_can_be_listed() -> None:
 
 
 def test_rows_with_a_handy_divisor_have_no_narrower_tile() -> None:
-    assert ragged_widths(14) == ragged_widths(28) == ragged_widths(55) == ragged_widths(7) == ()
-    assert ragged_widths(13) == (5, 7)
-    assert all(2 * (width % tile) >= tile for width in range(1, 300) for tile in ragged_widths(width))
+    assert all(ragged_widths(width, WIDE) == () for width in (14, 28, 55, 7))
+    assert ragged_widths(13, WIDE) == (5, 7)
+    assert all(2 * (width % tile) >= tile for width in range(1, 300) for tile in ragged_widths(width, WIDE))
+
+
+def test_long_rows_without_a_handy_divisor_have_narrower_tiles_in_assembly() -> None:
+    assert ragged_widths(131, WIDE) == (4, 6, 7, 9, 11, 12)
+    assert ragged_widths(131, Target.cpu("neoverse-n1", 1)) == ()
+    config = Config("conv2d/4", (("tw", 9), ("to", 2)))
+    assert in_few_copies(config, 131).integer("tw") == 1
+    assert in_few_copies(config, 122).integer("tw") == 2
+    assert in_few_copies(config, 26) is config
 
 
 def test_operations_of_groups_that_a_block_does_not_touch_are_not_counted() -> None:

@@ -20,6 +20,7 @@ GOLDEN = {
     "matmul": "matmul_rows",
     "low_bit_matmul": "low_bit_vector",
     "low_bit_tiles": "low_bit_tiles",
+    "low_bit_panels": "low_bit_panels_zeros",
     "batch_matmul": "batch_matmul_scores",
     "pool": "pool_max",
     "elementwise": "elementwise_chain",

@@ -19,7 +19,9 @@ SIZES = ((16, 64, 32, False), (37, 128, 16, True), (128, 256, 128, False), (48, 
 """Rows, terms of a sum, those of a group, and whether there are zero points."""
 
 CASES = [
-    low_bit_case(f"{form}_{rows}_{group}{'_zeros' * zeros}", rows, depth, 4, 16, form, zeros, group, tiled=True)
+    low_bit_case(
+        f"{form}_{rows}_{group}{'_zeros' * zeros}", rows, depth, 4, 16, form, zeros, group, template="low_bit_tiles"
+    )
     for form in ("s8u4", "s8u8")
     for rows, depth, group, zeros in SIZES
 ]

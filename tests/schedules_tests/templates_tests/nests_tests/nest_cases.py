@@ -9,7 +9,7 @@ from tvm import tirx
 
 from schedules.config import Config
 from schedules.templates.common.structure import find_anchor
-from schedules.templates.cpu.conv2d import Conv2dTemplate
+from schedules.templates.cpu.conv2d import Conv2dTemplate, in_few_copies
 from schedules.templates.cpu.depthwise import DepthwiseTemplate
 from schedules.templates.cpu.matmul import MatmulTemplate, in_whole_tiles
 from schedules.templates.cpu.pooling import PoolTemplate
@@ -32,5 +32,9 @@ def nest_of(func: tirx.PrimFunc, config: Config, whole: bool = True) -> Nest:
     template = TEMPLATES[config.space.partition("/")[0]]
     anchor = find_anchor(func, template.name)
     assert anchor is not None
-    nest: Nest = template.nest(anchor, in_whole_tiles(config) if whole and template.name == "matmul" else config)
+    if whole and template.name == "matmul":
+        config = in_whole_tiles(config)
+    elif whole and template.name == "conv2d":
+        config = in_few_copies(config, anchor.spatial[3])
+    nest: Nest = template.nest(anchor, config)
     return nest

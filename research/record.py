@@ -44,7 +44,7 @@ from autotune.tuning.run_plan import resolve_target
 from autotune.tuning.search_program import cold_bytes
 from research.enough import Enough
 from research.packing import TRACES, pack
-from research.sampling import neighbours, sampled
+from research.sampling import sampled
 from schedules.lower import BASELINE
 from schedules.space import Space
 from schedules.task import Task
@@ -200,7 +200,7 @@ def nearest(work: Work) -> list[list[int]]:
     timed = [line for line in work.lines("configs.jsonl") if line["row"] and line["code"] in speeds]
     timed.sort(key=lambda line: speeds[str(line["code"])])
     centres = [work.space.config(np.array(line["row"], dtype=np.int32)) for line in timed[:CENTRES]]
-    steps = dict.fromkeys(near for config in centres for near in neighbours(work.space, config))
+    steps = dict.fromkeys(near for config in centres for near in work.space.neighbours(config))
     return [work.space.row(config).tolist() for config in steps]
 
 
@@ -227,12 +227,8 @@ def compile_stage(names: Sequence[str], seconds: float, rows_of: Callable[[Work]
                 if time.monotonic() > end:
                     return False
                 _build(machine, work, left[start : start + 32])
-            print(work.folder.name, work.task.template, len(rows), "of", _size(work.space), flush=True)
+            print(work.folder.name, work.task.template, len(rows), "of", work.space.size, flush=True)
     return True
-
-
-def _size(space: Space) -> int:
-    return len(space.rows) if space.enumerated else space.product
 
 
 def _build(machine: Machine, work: Work, rows: list[list[int]]) -> None:

@@ -7,26 +7,9 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from schedules.config import Config
 from schedules.space import Space
 
 Rows = NDArray[np.int32]
-
-
-def neighbours(space: Space, config: Config) -> list[Config]:
-    """Valid configs that differ from ``config`` in one knob by one step."""
-    row = space.row(config)
-    steps = []
-    for index, knob in enumerate(space.knobs):
-        for step in (-1, 1):
-            moved = row.copy()
-            moved[index] += step
-            if 0 <= moved[index] < len(knob.choices):
-                steps.append(moved)
-    if not steps:
-        return []
-    rows = np.stack(steps)
-    return [space.config(moved) for moved in rows[space.allowed(rows)]]
 
 
 def sampled(space: Space, key: str, most: int) -> Rows:
@@ -40,8 +23,8 @@ def sampled(space: Space, key: str, most: int) -> Rows:
     rng = np.random.default_rng(zlib.crc32(key.encode()))
     configs = dict.fromkeys(space.initial)
     if not space.enumerated:
-        steps = list(dict.fromkeys(near for config in space.initial for near in neighbours(space, config)))
-        far = list(dict.fromkeys(near for config in steps[:60] for near in neighbours(space, config)))
+        steps = list(dict.fromkeys(near for config in space.initial for near in space.neighbours(config)))
+        far = list(dict.fromkeys(near for config in steps[:60] for near in space.neighbours(config)))
         configs |= dict.fromkeys(steps[: most // 8])
         configs |= dict.fromkeys(far[index] for index in rng.permutation(len(far))[: most // 8])
     configs |= dict.fromkeys(space.sample(most, rng))

@@ -95,14 +95,14 @@ class Space:
         return f"{self.name}/{self.version}"
 
     @property
-    def product(self) -> int:
+    def _product(self) -> int:
         """Number of rows before the constraint."""
         return math.prod(len(knob.choices) for knob in self.knobs)
 
     @property
     def enumerated(self) -> bool:
         """Whether every config can be listed."""
-        return self.product <= ENUMERATION_LIMIT
+        return self._product <= ENUMERATION_LIMIT
 
     @cached_property
     def rows(self) -> NDArray[np.int32]:
@@ -112,7 +112,7 @@ class Space:
             UsageError: if the space is too large to list.
         """
         if not self.enumerated:
-            raise UsageError(f"space {self.identity} has {self.product} configs, too many to list; use sample()")
+            raise UsageError(f"space {self.identity} has {self._product} configs, too many to list; use sample()")
         if not self.knobs:
             return np.zeros((1, 0), dtype=np.int32)
         axes = [np.arange(len(knob.choices), dtype=np.int32) for knob in self.knobs]
@@ -122,7 +122,7 @@ class Space:
     @property
     def size(self) -> int:
         """Number of valid configs (of a product space: before the constraint)."""
-        return len(self.rows) if self.enumerated else self.product
+        return len(self.rows) if self.enumerated else self._product
 
     def columns(self, rows: NDArray[np.int32]) -> dict[str, NDArray[np.float64]]:
         """Numeric value per knob for ``rows`` (n, d)."""
@@ -190,6 +190,21 @@ class Space:
             if len(configs) >= count:
                 break
         return list(itertools.islice(configs, count))
+
+    def neighbours(self, config: Config) -> list[Config]:
+        """Valid configs that differ from ``config`` in one knob by one step."""
+        row = self.row(config)
+        steps = []
+        for index, knob in enumerate(self.knobs):
+            for step in (-1, 1):
+                moved = row.copy()
+                moved[index] += step
+                if 0 <= moved[index] < len(knob.choices):
+                    steps.append(moved)
+        if not steps:
+            return []
+        rows = np.stack(steps)
+        return [self.config(moved) for moved in rows[self.allowed(rows)]]
 
     def _encode_rows(self, rows: NDArray[np.int32]) -> NDArray[np.float64]:
         """(n, f) numbers of the knobs that are features: log2 of positive numeric ones, else the choice's index."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -40,7 +41,7 @@ def product_space(knobs: int = 8, choices: int = 8) -> Space:
 
 @given(spaces())
 def test_rows_and_configs_are_two_forms_of_one_thing(space: Space) -> None:
-    assert space.size == len(space.rows) <= space.product
+    assert space.size == len(space.rows) <= math.prod(len(knob.choices) for knob in space.knobs)
     for row in space.rows[:20]:
         config = space.config(row)
         assert space.row(config).tolist() == row.tolist()
@@ -82,8 +83,7 @@ def test_derived_features_follow_the_knobs() -> None:
 
 def test_a_product_is_sampled_and_not_listed() -> None:
     space = product_space()
-    assert space.product > ENUMERATION_LIMIT
-    assert space.size == space.product
+    assert space.size == math.prod(len(knob.choices) for knob in space.knobs) > ENUMERATION_LIMIT
     assert len(space.sample(50, np.random.default_rng(0))) == 50
     with pytest.raises(UsageError, match="too many to list"):
         _ = space.rows
@@ -142,3 +142,12 @@ def test_spaces_without_smaller_jobs_stay() -> None:
     assert with_small_jobs(space, 1, 8) is space  # no such choice
     assert with_small_jobs(space, 2, 8) is space  # none that is valid
     assert with_small_jobs(replace(space, job_rows=""), 1, 8).knobs == knobs
+
+
+@given(spaces())
+def test_neighbours_differ_in_one_knob_by_one_step(space: Space) -> None:
+    for row in space.rows[:5]:
+        config = space.config(row)
+        for neighbour in space.neighbours(config):
+            assert np.abs(space.row(neighbour) - row).sum() == 1
+            assert config in space.neighbours(neighbour)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -241,6 +241,11 @@ def divisors(number: int, most: int | None = None) -> tuple[int, ...]:
     low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     every = dict.fromkeys([*low, *(number // d for d in reversed(low))])
     return tuple(d for d in every if most is None or d <= most)
+
+
+def divisors_of_any(sizes: Iterable[int], most: int) -> tuple[int, ...]:
+    """Return the divisors of any of ``sizes``, up to ``most``."""
+    return tuple(sorted({divisor for size in sizes for divisor in divisors(size, most)}))
 
 
 def root_nests(func: tirx.PrimFunc) -> list[tirx.Stmt]:

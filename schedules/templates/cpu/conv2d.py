@@ -66,6 +66,7 @@ from schedules.templates.common.structure import (
     Repack,
     blocks_in_order,
     divisors,
+    divisors_of_any,
     find_anchor,
     is_choice,
     job_parts,
@@ -217,10 +218,10 @@ class Conv2dTemplate(NestedTemplate):
         knobs = _listable(
             Knob("algorithm", algorithms),
             Knob("to", divisors(group_blocks, most_blocks)),
-            Knob("th", _divisors_of_any((height, *tiles_h.values()), MOST_TILE_ROWS)),
-            Knob("tw", tuple(sorted({*_divisors_of_any((width, *tiles_w.values()), MOST_NUMBERS), *ragged}))),
+            Knob("th", divisors_of_any((height, *tiles_h.values()), MOST_TILE_ROWS)),
+            Knob("tw", tuple(sorted({*divisors_of_any((width, *tiles_w.values()), MOST_NUMBERS), *ragged}))),
             Knob("unroll", tuple(d for d in (1, 2, 4, 8, 16) if inner % d == 0)),
-            Knob("rows", _divisors_of_any((height, *tiles_h.values()), MOST_JOB_ROWS)),
+            Knob("rows", divisors_of_any((height, *tiles_h.values()), MOST_JOB_ROWS)),
             Knob("pad", (0, 1) if anchor.padded else (0,)),
             Knob("outer", (0, 1)),
             Knob("depth", _chunks(anchor)),
@@ -383,11 +384,6 @@ def in_few_copies(config: Config, width: int) -> Config:
     return replace(config, items=tuple((name, whole if name == "tw" else value) for name, value in config.items))
 
 
-def _divisors_of_any(sizes: Iterable[int], most: int) -> tuple[int, ...]:
-    """Return the divisors of any of ``sizes``, up to ``most``."""
-    return tuple(sorted({divisor for size in sizes for divisor in divisors(size, most)}))
-
-
 def _amx_applies(anchor: Anchor, target: Target) -> bool:
     """Return whether the target has tiles for these types, and the convolution what they need."""
     form, lanes = anchor.form, anchor.spatial[4]
@@ -399,5 +395,4 @@ def _amx_applies(anchor: Anchor, target: Target) -> bool:
 def _border(func: tirx.PrimFunc) -> int:
     """Return the content of the padding of a convolution of integers."""
     pad = next(block for block in blocks_in_order(func) if block.name_hint == "pad")
-    chosen = next(filter(is_choice, nodes_below(pad.body, Call)))
-    return int(chosen.args[2].value)
+    return int(next(filter(is_choice, nodes_below(pad.body, Call))).args[2].value)

@@ -21,11 +21,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 
 from schedules.config import Config
 from schedules.lower import assembly, claim, repack
 from schedules.target import Target
 from schedules.templates.assembly.assembly_text import ALLOCATE, FREE, LAUNCH, SAVED, AssemblyText
+from schedules.templates.cpu.passes import ALIGNMENT, CACHE_LINE
+from tests.schedules_tests.guarded import fenced
 from tests.schedules_tests.programs import Array, Shape, shapes
 
 TARGET = Target(kind="llvm", isa="avx512", mcpu="skylake-avx512", threads=2)
@@ -48,8 +51,8 @@ def narrow_runs_here(test: Test) -> Test:
     return runs_here(test, "avx2")
 
 
-AROUND, NOTHING = 1024, 0xFF
-"""Bytes of nothing on each side of an array, which no kernel may read or write, and what they are: NaN in floats."""
+NOTHING = 0xFF
+"""Bytes beside an array, which no kernel may read or write: NaN in floats."""
 
 TENSOR_POINTER = 7
 """TVM's type code of a bare ``DLTensor``."""
@@ -129,12 +132,11 @@ def library_of(*texts: str) -> Iterator[Path]:
         yield linked(objects, Path(folder) / "kernel.so")
 
 
-def guarded(array: Array) -> tuple[Array, Array]:
-    """(a copy at an address that vectors divide, all of the bytes around it)."""
-    whole = np.full(array.nbytes + 2 * AROUND + 64, NOTHING, np.uint8)
-    start = AROUND + (-(whole.ctypes.data + AROUND)) % 64
-    inner = whole[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    assert inner.ctypes.data % 64 == 0
+def guarded(array: Array, alignment: int = ALIGNMENT) -> tuple[Array, Array]:
+    """(a copy that ends where a page begins that nobody may touch, as closely as alignment allows; all around it)."""
+    inside, whole = fenced(array.nbytes, at_end=True, alignment=alignment)
+    whole[:] = NOTHING
+    inner = inside.view(array.dtype).reshape(array.shape)
     inner[...] = array
     return inner, whole
 
@@ -233,7 +235,7 @@ class Watched:
             return None
         if (kind, number) != (1, 0):
             self.wrong.append(f"memory of device {kind, number} is asked for")
-        inner, whole = guarded(nothing((count,), np.uint8))
+        inner, whole = guarded(nothing((count,), np.uint8), CACHE_LINE)
         self._alive[inner.ctypes.data] = inner, whole
         return int(inner.ctypes.data)
 
@@ -296,7 +298,7 @@ def run_by_tvm(
         function = tvm.runtime.load_module(str(library))[SYMBOL]
         # NumPy hands over no bfloat16, and no kernel asks for types.
         bits = [array if array.dtype.kind in "iuf" else array.view(np.uint16) for array in (*copies, result)]
-        tensors = [tvm.runtime.from_dlpack(array) for array in bits]
+        tensors = [tvm_ffi.from_dlpack(array, require_alignment=ALIGNMENT) for array in bits]
         for _ in range(calls):
             function(*tensors)
     assert is_untouched(result, whole), "something is written beside the result"

@@ -157,7 +157,7 @@ OUT_OF_SCOPE: dict[str, tuple[Callable[..., tirx.Expr], str]] = {
         "integers are compared",
     ),
     "two conditions": (lambda x, y: tirx.Select(tirx.all(x > y, y > constant(0)), x, y), "Select of float32"),
-    "a call": (lambda x, y: te.tan(x) + y, "a call of tirx.tan"),
+    "a call": (tirx.copysign, "a call of tirx.copysign"),
     "quotients of integers": (
         lambda x, y: tirx.div(x.astype("int32"), tirx.const(3, "int32")).astype("float32") + y,
         "Div of int32",

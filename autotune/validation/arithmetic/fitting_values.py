@@ -111,7 +111,17 @@ def _shown(array: NDArray[Any]) -> str:
 
 def _feeds(model: onnx.ModelProto, feed: Feed, runs: bool) -> Iterator[Feed]:
     """Copies of ``feed`` with other values than it has, the likely ones first."""
-    walk = _Walk(model, runs)
+    yield from _sized_feeds(model, feed)
+    floats = {name: array for name, array in feed.items() if array.dtype.kind == "f"}
+    if runs or not floats:
+        return
+    for few in (lambda array: array - np.floor(array), np.zeros_like):  # a Cast may make indices of them
+        yield {**feed, **{name: few(array) for name, array in floats.items()}}
+
+
+def _sized_feeds(model: onnx.ModelProto, feed: Feed) -> Iterator[Feed]:
+    """Copies of ``feed`` with other values of inputs that are sizes, indices or texts."""
+    walk = _Walk(model)
     candidates = {name: walk.candidates(name, array) for name, array in feed.items()}
     candidates = {name: arrays for name, arrays in candidates.items() if arrays}
     if not candidates:
@@ -126,14 +136,9 @@ def _feeds(model: onnx.ModelProto, feed: Feed, runs: bool) -> Iterator[Feed]:
 
 
 class _Walk:
-    """The readers of the inputs of a model.
+    """The readers of the inputs of a model."""
 
-    Args:
-        runs: whether the model runs random inputs.
-    """
-
-    def __init__(self, model: onnx.ModelProto, runs: bool) -> None:
-        self._runs = runs
+    def __init__(self, model: onnx.ModelProto) -> None:
         self._nodes = list(walk_nodes(model.graph.node))
         self._shapes = {name: tuple(size or 1 for size in sizes) for name, sizes in value_shapes(model).items()}
         small = (tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= MOST_NUMBERS)
@@ -153,8 +158,6 @@ class _Walk:
                 return [np.full(drawn.shape, share, drawn.dtype) for share in (0.5, 0.0)]
             readers = [reader for reader in readers if reader.node.op_type in ("Resize", "Upsample") and reader.input]
             lists = [_sizes(reader, drawn.size) for reader in readers if drawn.size <= MOST_NUMBERS]
-            if not any(lists) and not self._runs:  # a Cast may make indices of it: the image that a box belongs to
-                return [drawn - np.floor(drawn), np.zeros_like(drawn)]
         elif drawn.dtype not in (np.int32, np.int64):
             return []
         elif drawn.size > MOST_NUMBERS:

@@ -132,8 +132,8 @@ class _Straight:
         return body
 
     def _called(self, call: Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
-        """A choice keeps what its values bind."""
-        if not is_choice(call):
+        """A choice keeps what its values bind if they read tensors, for they may read what is not there."""
+        if not is_choice(call) or not any(nodes_below(value, TensorLoad) for value in call.args[1:]):
             return mutator.default_mutate(call)
         values = [
             tvm_ffi.structural_map(value, (tirx.Var, lambda var: self._names.get(var, var))) for value in call.args[1:]

@@ -157,7 +157,7 @@ def test_programs_that_cannot_be_read_are_refused_not_fatal(convs):
     log.add_workload("strange", "{not a program")
     log.append([TuningRecord(strange, there[1].initial[0], Measurement((1.0,)))])
     nearness = Reuse(log, machine).near(task, record_key(task, space, machine))
-    assert [refusal.key.task for refusal in nearness.refused] == ["strange"]
+    assert nearness.refused == ("program unknown: the log does not hold it, or holds too many to look at",)
 
 
 def test_a_run_measures_near_hits_before_it_believes_them(tmp_path, monkeypatch):

@@ -37,7 +37,10 @@ def log_of(program, configs=2):
     log.add_target(target())
     for task in program.tasks:
         log.add_workload(task.key, program.programs[task.key])
-        if task.template == "rows":  # turns a division into a product
+        if task.template in (
+            "rows",
+            "elementwise",
+        ):  # turn divisions into products, and strided rows into loops of LLVM
             continue
         space = program.spaces[task.key]
         chosen = [config for config in space.initial if dict(config.items).get("algorithm", 0) == 0][:configs]

@@ -40,7 +40,7 @@ def log_of(program, configs=2):
         if task.template in (
             "rows",
             "elementwise",
-        ):  # turn divisions into products, and strided rows into loops of LLVM
+        ):  # divisions become products, strided rows loops
             continue
         space = program.spaces[task.key]
         chosen = [config for config in space.initial if dict(config.items).get("algorithm", 0) == 0][:configs]

@@ -115,8 +115,9 @@ def _feeds(model: onnx.ModelProto, feed: Feed, runs: bool) -> Iterator[Feed]:
     floats = {name: array for name, array in feed.items() if array.dtype.kind == "f"}
     if runs or not floats:
         return
-    for few in (lambda array: array - np.floor(array), np.zeros_like):  # a Cast may make indices of them
-        yield {**feed, **{name: few(array) for name, array in floats.items()}}
+    # A Cast may make indices of them.
+    yield {**feed, **{name: array - np.floor(array) for name, array in floats.items()}}
+    yield {**feed, **{name: np.zeros_like(array) for name, array in floats.items()}}
 
 
 def _sized_feeds(model: onnx.ModelProto, feed: Feed) -> Iterator[Feed]:

@@ -196,12 +196,18 @@ def kind_of(path: Path) -> str:
 
 
 def only_part(path: Path) -> Path:
-    """The part with the kernels of an artifact for a single set of shapes and number of threads; else ``path``."""
+    """The part with the kernels of an artifact for a single set of shapes and number of threads; else ``path``.
+
+    Raises:
+        ArtifactError: if that part lies elsewhere, or the manifest does not list parts.
+    """
     try:
         data = read_manifest(path, (SHAPES,))
     except ArtifactError:  # another kind, or damaged: the reader says why
         return path
-    return path / data["parts"][0]["path"] if len(data["parts"]) == 1 else path
+    with damage_reported(path / MANIFEST):
+        parts = [part_path(path, part) for part in data["parts"]]
+    return parts[0] if len(parts) == 1 else path
 
 
 def check_files(path: Path, manifest: Mapping[str, Any], without: Collection[str] = ()) -> None:

@@ -16,7 +16,7 @@ from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import UsageError
 
 NEVER = "never"
-"""For ``--until``: only the budget and the trials end a run."""
+"""The value of ``--until`` that ends no run: only the budget and the trials end a run."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 

@@ -94,11 +94,11 @@ def run(func: tirx.PrimFunc, config: Config, target: Target, arrays: list[Array]
     changed = {index: how.apply(arrays[index]) for index, how in repack(func, config).items()}
     out_dtype = dtypes(func)[-1]
     nothing = 77 if out_dtype.kind in "iu" else np.nan  # what is not written shows
-    given = [*(changed.get(index, array) for index, array in enumerate(arrays))]
+    passed = [changed.get(index, array) for index, array in enumerate(arrays)]
     unwritten = np.full(shapes(func)[-1], nothing, out_dtype)
     outputs = []
     for at_end in (True, False):
-        tensors = [GuardedTensor(array, at_end) for array in (*given, unwritten)]
+        tensors = [GuardedTensor(array, at_end) for array in (*passed, unwritten)]
         kernel(*(guarded.tensor for guarded in tensors))
         outputs.append(tensors[-1].read())
     np.testing.assert_array_equal(*outputs)

@@ -52,9 +52,12 @@ def celu(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("PRelu")
 def prelu(node: Node, e: Emit) -> list[str] | None:
-    """A LeakyRelu where one constant slope serves all elements, which any layout keeps; of integers a choice."""
+    """A LeakyRelu where one constant slope serves all elements, which any layout keeps; of integers a choice.
+
+    A slope of 0 stays: PRelu makes NaN of -infinity, and a LeakyRelu of that slope is a Relu.
+    """
     slope = node.array(1)
-    if slope is not None and slope.size == 1 and node.type(0) in (FLOAT, TensorProto.FLOAT16):
+    if slope is not None and slope.size == 1 and slope.any() and node.type(0) in (FLOAT, TensorProto.FLOAT16):
         return [e.op("LeakyRelu", node.input(0), alpha=float(slope.reshape(-1)[0]))]
     if node.dtype(0).kind not in "iu":
         return None

@@ -286,7 +286,7 @@ def _asin_part(a: tirx.Expr, use: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr
 
 
 def asinh(x: tirx.Expr) -> tirx.Expr:
-    """With the sign of x: an odd polynomial, else the log of a + √(a² + 1) with a = |x|."""
+    """An odd polynomial near 0, else ± log(a + √(a² + 1)) with a = |x| and the sign of x."""
 
     def chosen(a: tirx.Expr) -> tirx.Expr:
         near = _bind("z", a * a, lambda z: _horner(z, ASINH) * z * a + a)

@@ -147,7 +147,7 @@ WIDENED_ZERO = """
   %z = sitofp <{n} x i32> %zl to <{n} x float>
 """
 PARAMETERS = "ptr %levels, ptr %scale", "ptr %levels, ptr %scale, ptr %zero, i32 %shift"
-"""Without and with zero points."""
+"""Parameters of a function, where weights have no zero points and where they have."""
 
 
 def widened_symbol(bits: int, pair: int, zero: bool) -> str:

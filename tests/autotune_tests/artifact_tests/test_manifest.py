@@ -23,6 +23,7 @@ from autotune.artifact.manifest import (
     check_files,
     digest_of,
     kind_of,
+    only_part,
     part_path,
     read_manifest,
     sealed,
@@ -266,3 +267,20 @@ def test_an_artifact_whose_weights_changed_is_refused(tiny, change):
     path.write_bytes(changed)
     with pytest.raises(ArtifactError, match=r"weights\.bin was changed after it was built"):
         read_artifact(tiny.artifact)
+
+
+def test_the_only_part_lies_in_the_artifact(tmp_path):
+    """What a stranger's manifest lists may be anything."""
+
+    def listed(parts):
+        write_manifest(tmp_path, SHAPES, {**FIELDS, "parts": parts})
+        return only_part(tmp_path)
+
+    part = {"path": "part-0", "kind": KERNELS}
+    assert listed([part]) == tmp_path / "part-0"
+    assert listed([part, {**part, "path": "part-1"}]) == tmp_path
+    with pytest.raises(ArtifactError, match="outside of the artifact"):
+        listed([{**part, "path": "../other"}])
+    for damaged in (7, [{}], ["part-0"], None):
+        with pytest.raises(ArtifactError, match="is damaged"):
+            listed(damaged)

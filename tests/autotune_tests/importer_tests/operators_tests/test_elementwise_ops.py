@@ -99,9 +99,10 @@ def test_slopes_of_whole_numbers(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 1), (3,)])
-def test_slopes_of_floats(shape, tmp_path):
+@pytest.mark.parametrize("least", [-0.5, 0.0, 0.25, 1.7])
+def test_slopes_of_floats(least, shape, tmp_path):
     x = np.array([[-3, 0, 7], [np.nan, -np.inf, np.inf]], np.float32)
-    slope = np.linspace(0.25, 2, shape[-1], dtype=np.float32).reshape(shape)
+    slope = np.linspace(least, 2, shape[-1], dtype=np.float32).reshape(shape)
     model = model_of([helper.make_node("PRelu", ["x", "s"], ["y"])], [value("x", (2, 3))], ["y"], {"s": slope})
     (output,), (expected,) = run(model, tmp_path, {"x": x})
     np.testing.assert_array_equal(output, expected)

@@ -36,10 +36,17 @@ class Operand:
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel call: the last operand is written."""
+    """One kernel call: the last operand is written.
+
+    Attributes:
+        condition: a boolean without which the call is left out; None if the call is always made.
+        when: the value of ``condition`` with which the call is made.
+    """
 
     symbol: str
     operands: tuple[Operand, ...]
+    condition: Operand | None = None
+    when: bool = True
 
 
 @dataclass(frozen=True)
@@ -246,7 +253,13 @@ def arrange(
         for number in kept:
             call = flat.calls[number]
             written = Operand(call.memory or "arena", offsets[number], call.shape, call.dtype)
-            calls.append(Step(call.symbol, (*(placed(use) for use in call.arguments), written)))
+            operands = (*(placed(use) for use in call.arguments), written)
+            guard = call.guard
+            calls.append(
+                Step(call.symbol, operands)
+                if guard is None
+                else Step(call.symbol, operands, placed(guard.condition), guard.when)
+            )
         numbers[position] = len(groups)
         waits = tuple(numbers[other] for other in order.waits(position) if other in numbers)
         groups.append(Group(piece.name, piece.lane, len(kept), waits))
@@ -303,7 +316,8 @@ class _Order:
             if number in self._flat.removed:
                 continue
             self._add(uses, number, number)
-            for use in calls[number].arguments:
+            guard = calls[number].guard
+            for use in (*calls[number].arguments, *([] if guard is None else [guard.condition])):
                 if use.source.place == "arena":
                     self._add(uses, use.source.index, number)
             root, _ = root_of(number, self._flat.slices)

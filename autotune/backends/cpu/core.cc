@@ -110,6 +110,8 @@ struct Call {
   int32_t count;
   Free free;
   Jobs jobs[SIZES];  // those of a size lie within a group of the size before it
+  const Tensor* condition;  // the call is left out unless this boolean is `when`; null if it is always made
+  bool when;
 };
 
 struct Patch {
@@ -523,6 +525,11 @@ void leave_out(const tune_core* core, const Call* call, Group* group) {
   }
 }
 
+// Whether the side of a choice that needs a call is the chosen one.
+bool is_chosen(const Call* call) {
+  return call->condition == nullptr || (*static_cast<const uint8_t*>(call->condition->data) != 0) == call->when;
+}
+
 void lead(tune_core* core, Group* group, uint64_t epoch) {
   for (int64_t i = 0; i < group->waits_count; ++i) {
     const Flag& done = core->groups[group->waits[i]].done;
@@ -540,10 +547,12 @@ void lead(tune_core* core, Group* group, uint64_t epoch) {
     set(group->taken, 0);
     ++group->turn;
     if (timed) call_times[2 * i] = now_ns();
-    leave_out(core, call, group);
-    Any result = {0, 0, nullptr};
-    if (call->kernel(nullptr, call->args, call->count, &result) != 0) keep_error(core, group - core->groups);
-    clear_dead_rows(core, call);
+    if (is_chosen(call)) {
+      leave_out(core, call, group);
+      Any result = {0, 0, nullptr};
+      if (call->kernel(nullptr, call->args, call->count, &result) != 0) keep_error(core, group - core->groups);
+      clear_dead_rows(core, call);
+    }
     if (timed) call_times[2 * i + 1] = now_ns();
   }
   if (timed) times[1] = now_ns();
@@ -779,8 +788,8 @@ bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Gr
   return true;
 }
 
-// Where the workspaces of every call lie, and which of its jobs make which rows.
-void read_calls_again(tune_core* core, const int64_t* at) {
+// Where the workspaces of every call lie, which of its jobs make which rows, and the calls that a boolean leaves out.
+bool read_calls_again(tune_core* core, const int64_t* at) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
     for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 2) {
       core->groups[i].calls[j].free = {core->arena.start + at[0], static_cast<size_t>(at[1])};
@@ -795,6 +804,18 @@ void read_calls_again(tune_core* core, const int64_t* at) {
       }
     }
   }
+  const int64_t guarded = *at++;
+  for (int64_t i = 0; i < guarded; ++i) {
+    const int64_t number = *at++, when = *at++;
+    Group* group = core->groups;
+    while (number >= group->first_call + group->calls_count) ++group;
+    Call* call = &group->calls[number - group->first_call];
+    Any condition;
+    if (!read_operand(core, &at, &condition)) return false;
+    call->condition = static_cast<const Tensor*>(condition.pointer);
+    call->when = when != 0;
+  }
+  return true;
 }
 
 int64_t bytes_of(const Tensor& tensor) {
@@ -876,8 +897,7 @@ bool read_program(tune_core* core, const tune_program* program) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
     if (!read_group(core, &at, program->kernels, &core->groups[i])) return false;
   }
-  read_calls_again(core, at);
-  return true;
+  return read_calls_again(core, at);
 }
 
 bool is_aligned(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % ASSUMED == 0; }

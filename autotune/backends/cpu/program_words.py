@@ -76,6 +76,12 @@ def program_words(
         words.append(size.rows)
         for jobs in size.calls:
             words += [jobs.count, jobs.inner, jobs.groups, jobs.rows, *([jobs.outer] * many_sizes), jobs.row_bytes]
+    # The cores of 0.5.0 and older do not read what follows: they make every call.
+    guarded = [(place, step.condition, step.when) for place, step in enumerate(steps.calls)]
+    guarded = [(place, condition, when) for place, condition, when in guarded if condition is not None]
+    words.append(len(guarded))
+    for place, condition, when in guarded:
+        words += [place, int(when), *_operand(condition)]
     return np.array(words, np.int64)
 
 

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from autotune.graph.arena import Slice
-from autotune.graph.choices import guard_sides
+from autotune.graph.sides import guard_sides
 from autotune.graph.flat import Flat, FlatCall, Place, Source, Use
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange

@@ -48,6 +48,11 @@ class Step:
     condition: Operand | None = None
     when: bool = True
 
+    @property
+    def tensors(self) -> tuple[Operand, ...]:
+        """The operands, and the condition where there is one."""
+        return self.operands if self.condition is None else (*self.operands, self.condition)
+
 
 @dataclass(frozen=True)
 class CallJobs:

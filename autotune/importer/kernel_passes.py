@@ -26,7 +26,7 @@ from autotune.importer.images.volumes import volumes_as_images
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
-from autotune.importer.layouts.choices import choices_apart
+from autotune.importer.layouts.choices_apart import choices_apart
 from autotune.importer.layouts.own_outputs import copy_outputs
 from autotune.importer.layouts.precision import (
     IN_LONG,

@@ -13,16 +13,19 @@ from tvm import relax
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.operators.contractions.integer_products import ByteWeight, matmul_integer, wanted_type
-from autotune.importer.operators.recurrent_ops import GATES
+from autotune.importer.operators.recurrent_ops import GATES, LENGTHS
 from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
 from autotune.importer.rewriting.relax_values import constant_of, kernel_call, sizes_of, text_of
-from schedules.templates.cpu.recurrent import LANES, UNITS, byte_lstm_steps, gru_steps, lstm_steps
+from schedules.templates.by_hand.byte_recurrent import byte_lstm_steps
+from schedules.templates.by_hand.recurrent_steps import LANES, UNITS, gru_steps, lstm_steps
 from schedules.vocabulary.errors import ModelError
 
 
 @converts("LSTM", "GRU")
 def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Per direction: one matrix product for the inputs of all steps, then the kernel of all steps.
+
+    A layer with ``LENGTHS`` is ``recurrent_ops.LIMITED``: its kernel computes so many steps, on a CPU.
 
     Hidden units are filled up to whole chunks: those of zero weights and states stay zero.
     """
@@ -53,8 +56,11 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
             operands.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
         states = 2 if kind == "LSTM" else 1
         operands += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
+        limited = inputs[LENGTHS] is not None and attrs["tvm_custom"][BY_HAND]
+        operands += [inputs[LENGTHS]] if limited else []
         make = lstm_steps if kind == "LSTM" else gru_steps
-        kernel, out_shape = make(steps, batch, hidden, backwards), (states, steps + 1, batch, hidden)
+        kernel = make(steps, batch, hidden, backwards, limited=limited)
+        out_shape = (states, steps + 1, batch, hidden)
         outs.append((kernel_call(bb, kernel, f"{kind.lower()}_steps", operands, out_shape, "float32"), backwards))
     return results_of(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
 

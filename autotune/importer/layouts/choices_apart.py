@@ -1,13 +1,13 @@
 """Choices between results of large subgraphs become kernels of their own.
 
 A ``Where`` with a condition of one element, as an If becomes, would be fused into the last kernel of one of its sides,
-which then has to run always. Kept apart, it lets the core run only the side that is chosen (``graph/choices.py``).
+which then has to run always. Kept apart, it lets the core run only the side that is chosen (``graph/sides.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tvm import relax
 from tvm.ir import IRModule
@@ -51,16 +51,46 @@ def choices_apart(module: IRModule) -> IRModule:
     }
     if not apart:
         return module
+    makers = {binding.var: binding for binding in bindings}
+    conditions = {var: _as_made(makers, makers[var].value.args[1].fields[0]) for var in apart}
+    early = _needed(bindings, conditions.values())
     builder = relax.BlockBuilder(IRModule(without_main(module)))
 
+    def emit(binding: relax.VarBinding, values: Values) -> relax.Expr:
+        return builder.emit(substituted(binding.value, values))
+
     def make(binding: relax.VarBinding, values: Values) -> relax.Expr:
-        value = substituted(binding.value, values)
+        while early:  # before what the choices leave out
+            first = early.pop(0)
+            values[first.var] = emit(first, values)
         if binding.var not in apart:
-            return builder.emit(value)
+            return values[binding.var] if binding.var in values else emit(binding, values)
+        operands = [conditions[binding.var], *binding.value.args[1].fields[1:]]
+        operands = [substituted(operand, values) for operand in operands]
         attrs = {"op_pattern": OPAQUE_PATTERN}
-        return builder.emit_te(choice, *value.args[1].fields, primfunc_name_hint="choice", primfunc_attrs=attrs)
+        return builder.emit_te(choice, *operands, primfunc_name_hint="choice", primfunc_attrs=attrs)
 
     return rebuilt_main(module, builder, make)
+
+
+def _as_made(makers: Mapping[relax.Var, relax.VarBinding], condition: relax.Expr) -> relax.Expr:
+    """The condition before it was reshaped: a kernel that reshapes one element takes a call."""
+    while condition in makers:
+        value = makers[condition].value
+        if operator_name(value) != "relax.call_tir" or not value.args[0].name_hint.startswith("reshape"):
+            return condition
+        (condition,) = value.args[1].fields
+    return condition
+
+
+def _needed(bindings: Sequence[relax.VarBinding], wanted: Iterable[relax.Expr]) -> list[relax.VarBinding]:
+    """The bindings that make ``wanted``, in order."""
+    needed, left = list[relax.VarBinding](), set(wanted)
+    for binding in reversed(bindings):
+        if binding.var in left:
+            needed.insert(0, binding)
+            left.update(variables_read(binding.value))
+    return needed
 
 
 def _is_choice(value: relax.Expr) -> bool:

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autotune.artifact.directory import read_artifact
 from autotune.graph.arena import Slice
-from autotune.graph.choices import guard_sides
 from autotune.graph.flat import Flat, FlatCall, Guard, Source, Use
+from autotune.graph.sides import guard_sides
 
 SIZE = 24
 CONDITION = Use(Source("input", 1), (1,), "bool")

@@ -12,9 +12,9 @@ from tvm import relax
 from tvm.ir import GenericConst
 
 from autotune.graph.arena import Slice
-from autotune.graph.sides import guard_sides
 from autotune.graph.flat import Flat, FlatCall, Place, Source, Use
 from autotune.graph.lanes import cpu_lane
+from autotune.graph.sides import guard_sides
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
 
 if TYPE_CHECKING:  # loads ONNX and the importer

@@ -111,6 +111,7 @@ struct Call {
   Free free;
   Jobs jobs[SIZES];  // those of a size lie within a group of the size before it
   const Tensor* condition;  // the call is left out unless this boolean is `when`; null if it is always made
+  int64_t place, index;     // of the condition
   bool when;
 };
 
@@ -124,7 +125,7 @@ struct Patch {
 struct Direct {
   Tensor* tensor;
   int64_t output, offset;
-  bool is_written;
+  const Call* writer;  // null for a call that reads it
   Direct* next;
 };
 
@@ -810,6 +811,8 @@ bool read_calls_again(tune_core* core, const int64_t* at) {
     Group* group = core->groups;
     while (number >= group->first_call + group->calls_count) ++group;
     Call* call = &group->calls[number - group->first_call];
+    call->place = at[0];
+    call->index = at[1];
     Any condition;
     if (!read_operand(core, &at, &condition)) return false;
     call->condition = static_cast<const Tensor*>(condition.pointer);
@@ -832,13 +835,19 @@ void range_in_arena(const tune_core* core, const Tensor& tensor, int64_t* low, i
   *high = inside ? *low + bytes_of(tensor) : -1;
 }
 
-// Finds the tensors that lie in an output, from the last call back to the one that begins to write it. Before that call
-// the memory belongs to others. Returns whether all of them lie in it entirely, so that they can lie elsewhere instead.
+bool have_one_condition(const Call& one, const Call& other) {
+  return one.condition != nullptr && other.condition != nullptr && one.place == other.place && one.index == other.index;
+}
+
+// Finds the tensors that lie in an output, from the last call back to the one that begins to write it; to the earlier of
+// two if a condition chooses who writes. Before that call the memory belongs to others. Returns whether all of them lie in
+// it entirely, so that they can lie elsewhere instead.
 bool find_directs(tune_core* core, int64_t number) {
   const Output& output = core->outputs[number];
   const Group& group = core->groups[0];
-  int64_t missing = output.bytes;
-  for (int64_t i = group.calls_count - 1; i >= 0 && missing > 0; --i) {
+  int64_t missing[2] = {output.bytes, output.bytes};  // for both values of the condition
+  const Call* chosen = nullptr;
+  for (int64_t i = group.calls_count - 1; i >= 0 && (missing[0] > 0 || missing[1] > 0); --i) {
     const Call& call = group.calls[i];
     for (int32_t j = 0; j < call.count; ++j) {
       Tensor* tensor = static_cast<Tensor*>(call.args[j].pointer);
@@ -847,18 +856,25 @@ bool find_directs(tune_core* core, int64_t number) {
       if (high <= output.index || low >= output.index + output.bytes) continue;
       if (low < output.index || high > output.index + output.bytes) return false;
       const bool is_written = j == call.count - 1;
+      if (is_written && call.condition != nullptr) {
+        if (chosen != nullptr && !have_one_condition(*chosen, call)) return false;
+        chosen = &call;
+      }
       for (const Direct* other = core->directs; is_written && other != nullptr; other = other->next) {
         const int64_t begin = core->outputs[other->output].index + other->offset;
-        if (other->is_written && low < begin + bytes_of(*other->tensor) && begin < high) return false;
+        if (other->writer == nullptr || low >= begin + bytes_of(*other->tensor) || begin >= high) continue;
+        if (!have_one_condition(*other->writer, call) || other->writer->when == call.when) return false;
       }
       Direct* direct;
       if (!keep(core, 1, &direct)) return false;
-      *direct = {tensor, number, low - output.index, is_written, core->directs};
+      *direct = {tensor, number, low - output.index, is_written ? &call : nullptr, core->directs};
       core->directs = direct;
-      if (is_written) missing -= high - low;
+      for (int when = 0; is_written && when < 2; ++when) {
+        if (call.condition == nullptr || call.when == (when != 0)) missing[when] -= high - low;
+      }
     }
   }
-  return missing == 0;
+  return missing[0] == 0 && missing[1] == 0;
 }
 
 // Which outputs kernels may write where the caller wants them: large ones of programs whose calls run in one order.

@@ -35,23 +35,29 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A boolean tensor of one element, and the value with which a call is made."""
+
+    operand: Operand
+    when: bool
+
+
+@dataclass(frozen=True)
 class Step:
     """One kernel call: the last operand is written.
 
     Attributes:
-        condition: a boolean without which the call is left out; None if the call is always made.
-        when: the value of ``condition`` with which the call is made.
+        condition: without which the call is left out; None if the call is always made.
     """
 
     symbol: str
     operands: tuple[Operand, ...]
-    condition: Operand | None = None
-    when: bool = True
+    condition: Condition | None = field(default=None, metadata={"sparse": True})
 
     @property
     def tensors(self) -> tuple[Operand, ...]:
-        """The operands, and the condition where there is one."""
-        return self.operands if self.condition is None else (*self.operands, self.condition)
+        """The operands, and the condition's where there is one."""
+        return self.operands if self.condition is None else (*self.operands, self.condition.operand)
 
 
 @dataclass(frozen=True)
@@ -260,11 +266,8 @@ def arrange(
             written = Operand(call.memory or "arena", offsets[number], call.shape, call.dtype)
             operands = (*(placed(use) for use in call.arguments), written)
             guard = call.guard
-            calls.append(
-                Step(call.symbol, operands)
-                if guard is None
-                else Step(call.symbol, operands, placed(guard.condition), guard.when)
-            )
+            condition = None if guard is None else Condition(placed(guard.condition), guard.when)
+            calls.append(Step(call.symbol, operands, condition))
         numbers[position] = len(groups)
         waits = tuple(numbers[other] for other in order.waits(position) if other in numbers)
         groups.append(Group(piece.name, piece.lane, len(kept), waits))

@@ -176,7 +176,7 @@ class _Experiment:
     def _is_made(self, step: Step) -> bool:
         """Return whether this case takes the side of a choice that needs the call; both runs have its condition."""
         condition = step.condition
-        return condition is None or bool(self._zeros.view(condition, self._weights).any()) == step.when
+        return condition is None or bool(self._zeros.view(condition.operand, self._weights).any()) == condition.when
 
     def _run(self, step: Step, operands: Sequence[Bytes], jobs: Sequence[int] | None = None) -> None:
         self._stepped.run(step, [operand.ctypes.data for operand in operands], jobs)

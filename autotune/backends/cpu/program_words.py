@@ -77,11 +77,10 @@ def program_words(
         for jobs in size.calls:
             words += [jobs.count, jobs.inner, jobs.groups, jobs.rows, *([jobs.outer] * many_sizes), jobs.row_bytes]
     # The cores of 0.5.0 and older do not read what follows: they make every call.
-    guarded = [(place, step.condition, step.when) for place, step in enumerate(steps.calls)]
-    guarded = [(place, condition, when) for place, condition, when in guarded if condition is not None]
-    words.append(len(guarded))
-    for place, condition, when in guarded:
-        words += [place, int(when), *_operand(condition)]
+    conditions = {place: step.condition for place, step in enumerate(steps.calls) if step.condition is not None}
+    words.append(len(conditions))
+    for place, condition in conditions.items():
+        words += [place, int(condition.when), *_operand(condition.operand)]
     return np.array(words, np.int64)
 
 

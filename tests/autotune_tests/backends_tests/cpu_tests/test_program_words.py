@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autotune.backends.cpu.program_words import program_words
-from autotune.graph.steps import CallJobs, LiveRows, LiveSizes, Operand, Step, Steps
+from autotune.graph.steps import CallJobs, Condition, LiveRows, LiveSizes, Operand, Step, Steps
 
 GIVEN, MADE, LAST = (Operand(place, at, (4, 3), "float32") for place, at in (("input", 0), ("arena", 0), ("arena", 64)))
 STEPS = Steps((Step("one", (GIVEN, MADE)), Step("two", (MADE, LAST))), (LAST,), 128, ())
@@ -34,6 +34,6 @@ def test_cores_of_older_artifacts_know_one_size():
 
 
 def test_a_call_with_a_condition_names_it():
-    chosen = replace(STEPS.calls[1], condition=Operand("input", 1, (1,), "bool"), when=False)
+    chosen = replace(STEPS.calls[1], condition=Condition(Operand("input", 1, (1,), "bool"), when=False))
     words = program_words(replace(STEPS, calls=(STEPS.calls[0], chosen)), [48, 1]).tolist()
     assert words[-9:] == [1, 1, 0, 1, 1, 6, 8, 1, 1]  # how many, the call, its value, and the operand

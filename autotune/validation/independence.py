@@ -173,8 +173,7 @@ def _tails(
 def _may_split(interface: Interface, symbol: str, largest: Shapes, engines: Sequence[Reference], seed: int) -> bool:
     axes = interface.axes(symbol)
     once = all(spec.shape.count(symbol) == 1 for spec in interface.outputs)  # not the products of all pairs of rows
-    parts = {spec.name for spec in interface.inputs if spec.name in axes or not is_live(spec.name)}
-    if not once or any(len(mine) > 1 for mine in axes.values()) or set(axes) != parts:
+    if not once or any(len(mine) > 1 for mine in axes.values()) or set(axes) != {s.name for s in interface.inputs}:
         return False  # what does not belong to one part alone would have to be put together
     feed, size, smaller = _case(interface, symbol, largest, seed)
     whole = _Answers(engines, feed)

@@ -86,7 +86,11 @@ def _ended(node: Node, e: Emit, symbol: str, batch: int) -> list[str]:
     lengths = e.op("Expand", steps, e.ints(batch))
     inputs = [*node.proto.input[:LENGTHS], *[""] * (LENGTHS - len(node.proto.input))]
     inputs += [lengths, *node.proto.input[LENGTHS + 1 :]]
-    return e.ops(node.kind, *inputs, outputs=len(node.proto.output), **node.attributes)
+    states, *ends = e.ops(node.kind, *inputs, outputs=len(node.proto.output), **node.attributes)
+    # What stands behind the end follows what stood there before, not zeros: so experiments find which jobs make it.
+    alive = e.reshape(live_name(symbol), *((1, -1, 1, 1) if node.attr("layout", 0) else (-1, 1, 1, 1)))
+    other = e.unsqueeze(e.slice(node.input(0), 2, 0, 1), 2 if node.attr("layout", 0) else 1)
+    return [e.op("Where", alive, states, other), *ends]
 
 
 def _masked(node: Node, e: Emit, axes: Axes, live: Mapping[str, int]) -> list[str]:

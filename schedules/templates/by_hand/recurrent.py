@@ -11,6 +11,7 @@ from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
 from schedules.templates.by_hand.byte_recurrent import BYTE_AXES, BYTES, SUMS, byte_lstm_steps
+from schedules.templates.by_hand.recurrent_both_ways import APART, BOTH, MAKERS_BOTH
 from schedules.templates.by_hand.recurrent_steps import (
     BACKWARDS,
     LANES,
@@ -43,13 +44,17 @@ BYTE_TERMS_PER_NS = 100
 def for_threads(func: tirx.PrimFunc, threads: int, tile: int = 1) -> tirx.PrimFunc:
     """The same kernel for ``threads`` threads, one group of chunks each if it divides them; bytes have no ``tile``."""
     label = str(func.attrs[SCHEDULED])
+    if label.endswith(BOTH):
+        steps, batch, *_ = (int(size) for size in func.params[0].ty.shape)
+        units = int(func.params[1].ty.shape[1])
+        return MAKERS_BOTH[label.removesuffix(BOTH)](steps, batch, units, threads, tile)
     limited, label = label.endswith(LIMITED), label.removesuffix(LIMITED)
     kind, backwards = label.removesuffix(BACKWARDS), label.endswith(BACKWARDS)
     steps, batch, chunks, *_ = (int(size) for size in func.params[0].ty.shape)
     if kind == BYTES:
         shifted = int(func.params[SUMS].ty.shape[0]) > 1
         return byte_lstm_steps(steps, batch, chunks * UNITS, backwards, threads, shifted, by_dots=True)
-    return MAKERS[kind](steps, batch, chunks * UNITS, backwards, threads, tile, limited)
+    return MAKERS[kind](steps, batch, int(func.params[1].ty.shape[1]), backwards, threads, tile, limited)
 
 
 class RecurrentTemplate(OneAlgorithm[Anchor]):
@@ -61,17 +66,23 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The whole function, if it is a recurrent kernel."""
         label = str(func.attrs[SCHEDULED]) if func.attrs and SCHEDULED in func.attrs else ""
-        if label.removesuffix(LIMITED).removesuffix(BACKWARDS) not in (*MAKERS, BYTES):
+        kind = label.removesuffix(LIMITED).removesuffix(BACKWARDS)
+        if kind not in (*MAKERS, BYTES, *(own + BOTH for own in MAKERS_BOTH)):
             return None
         steps, batch, chunks, *_ = (int(size) for size in func.params[0].ty.shape)
-        return Anchor("step", (steps, batch, chunks), (chunks * UNITS,), (), (), parameter_shapes(func))
+        ways = 2 if kind.endswith(BOTH) else 1
+        chunks //= ways
+        shapes = parameter_shapes(func)
+        summed = chunks * UNITS if len(shapes[1]) == len(BYTE_AXES) else shapes[1][1]
+        return Anchor("step", (steps, batch, chunks, ways), (summed,), (), (), shapes)
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Groups of chunks, one for each thread or for fewer, and how many sequences share what is read of R."""
-        _, batch, chunks = anchor.spatial
+        _, batch, chunks, ways = anchor.spatial
         groups, _ = groups_of(chunks, target.threads)
         fewer = (count for count in range(target.threads - 1, 0, -1) if chunks % count == 0)
-        knob = Knob("groups", tuple(dict.fromkeys((groups, *fewer))))
+        apart = [APART] if ways > 1 and target.threads > 1 else []
+        knob = Knob("groups", tuple(dict.fromkeys((groups, *fewer, *apart))))
         terms = batch * math.prod(anchor.shapes[0][3:]) * anchor.reduction[0]  # of a chunk in a step
         is_bytes = len(anchor.shapes[1]) == len(BYTE_AXES)
         rate = BYTE_TERMS_PER_NS if is_bytes else TERMS_PER_NS
@@ -79,9 +90,9 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
         tiles = Knob("tile", tuple(size for size in TILES if size <= most and batch % size == 0))
 
         def step_ns(columns: Columns, _: Columns) -> Columns:
-            count = columns["groups"]
-            per_thread = np.ceil(count / target.threads) * (chunks / count)
-            return {"step": (per_thread * terms / rate + JOIN_NS * (count > 1)) / columns["tile"] ** 0.5}
+            count = np.maximum(columns["groups"], 1)
+            per_thread = np.ceil(count / target.threads) * (chunks / count) * np.where(columns["groups"], ways, 1)
+            return {"step": (per_thread * terms / rate + JOIN_NS * (count > 1) * ways) / columns["tile"] ** 0.5}
 
         return ranked(Space(OP, self.version, (knob, tiles)), step_ns, len(knob.choices))
 

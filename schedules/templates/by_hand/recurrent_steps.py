@@ -79,8 +79,11 @@ def _add_products(acc, h, at, r, chunk):  # type: ignore[no-untyped-def]
 
 
 @scripted.inline
-def _lstm_chunks(x, r, out, rows, place, sizes):  # type: ignore[no-untyped-def]
-    """A step of the chunks of a group: reads row ``rows[0]`` and x of step ``rows[1]``, writes row ``rows[2]``."""
+def lstm_chunks(x, r, out, rows, place, sizes):  # type: ignore[no-untyped-def]
+    """A step of a group's chunks: reads row ``rows[0]`` and x of step ``rows[1]``, writes row ``rows[2]``.
+
+    ``place`` is the number of the step, the group and the direction, whose chunks and sequences lie behind the other's.
+    """
     with T.sblock("step"):
         T.reads(
             x[0 : x.shape[0], 0 : x.shape[1], 0 : x.shape[2], 0:VECTORS, 0:LANES],
@@ -89,17 +92,18 @@ def _lstm_chunks(x, r, out, rows, place, sizes):  # type: ignore[no-untyped-def]
         )
         T.writes(out[0:2, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]])
         per_group, tile = T.meta_var(sizes[0]), T.meta_var(sizes[1])
+        ahead, before = T.meta_var(place[2] * (x.shape[2] // 2)), T.meta_var(place[2] * x.shape[1])
         acc = T.alloc_buffer((tile, VECTORS, LANES), "float32", scope="local")
         for c, bs in T.grid(per_group, x.shape[1] // tile):
             chunk = T.meta_var(place[1] * per_group + c + place[0] % 2 * (per_group - 1 - 2 * c))
             for s in T.unroll(tile):
                 for v in T.unroll(VECTORS):
                     for u in T.vectorized(LANES):
-                        acc[s, v, u] = x[rows[1], bs * tile + s, chunk, v, u]
-            _add_products(acc, out, (rows[0], bs * tile), r, chunk)
+                        acc[s, v, u] = x[rows[1], bs * tile + s, ahead + chunk, v, u]
+            _add_products(acc, out, (rows[0], before + bs * tile), r, ahead + chunk)
             for s in T.unroll(tile):
                 for p in T.unroll(2):
-                    b, unit = T.meta_var(bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
+                    b, unit = T.meta_var(before + bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
                     for u in T.vectorized(LANES):
                         out[1, rows[2], b, unit + u] = T.sigmoid(acc[s, 4 + p, u]) * out[
                             1, rows[0], b, unit + u
@@ -111,26 +115,26 @@ def _lstm_chunks(x, r, out, rows, place, sizes):  # type: ignore[no-untyped-def]
 
 @cache  # TVM's parser takes half a second
 def lstm_steps(
-    steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0, tile: int = 1, limited: bool = False
+    steps: int, batch: int, units: int, backwards: bool, groups: int = 0, tile: int = 1, limited: bool = False
 ) -> tirx.PrimFunc:
-    """The kernel: x (steps, batch, hidden/32, 8, 16), r (hidden/32, hidden, 8, 16), h0 and c0 (batch, hidden) → out.
+    """The kernel: x (steps, batch, chunks, 8, 16), r (chunks, units, 8, 16), h0 and c0 (batch, 32 · chunks) → out.
 
     Args:
         steps, batch: of the sequence.
-        hidden: a multiple of ``UNITS``.
+        units: hidden units. The states of those that fill up the last chunk are 0.
         backwards: from the last step to the first.
         groups: into which the chunks are dealt; 0 makes each chunk one.
         tile: sequences that share what is read of R; divides the batch.
         limited: whether a parameter before ``out``, (1,) of int32, says how many steps are computed; forwards only.
     """
-    chunks = hidden // UNITS
+    hidden = UNITS * (chunks := -(-units // UNITS))
     groups, per_group = groups_of(chunks, groups)
     start, first, sign, row = walk_rows(steps, backwards)
 
     @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
-        r: T.Buffer((chunks, hidden, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, units, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
         h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         c0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         out: T.Buffer((2, steps + 1, batch, hidden), "float32"),  # type: ignore[valid-type]
@@ -142,12 +146,12 @@ def lstm_steps(
         for t in range(steps):
             for group in T.parallel(groups):
                 step = T.meta_var(first + sign * t)
-                _lstm_chunks(x, r, out, (start + sign * t, step, step + row), (t, group), (per_group, tile))
+                lstm_chunks(x, r, out, (start + sign * t, step, step + row), (t, group, 0), (per_group, tile))
 
     @scripted.prim_func(s_tir=True)
     def kernel_limited(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
-        r: T.Buffer((chunks, hidden, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, units, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
         h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         c0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         limit: T.Buffer((1,), "int32"),  # type: ignore[valid-type]
@@ -159,14 +163,17 @@ def lstm_steps(
                 out[1, 0, b, k] = c0[b, k]
         for t in range(limit[0]):
             for group in T.parallel(groups):
-                _lstm_chunks(x, r, out, (t, t, t + 1), (t, group), (per_group, tile))
+                lstm_chunks(x, r, out, (t, t, t + 1), (t, group, 0), (per_group, tile))
 
     return labelled(kernel_limited if limited else kernel, "lstm", backwards, limited)
 
 
 @scripted.inline
-def _gru_chunks(x, r, bias, out, rows, place, sizes):  # type: ignore[no-untyped-def]
-    """A step of the chunks of a group: reads row ``rows[0]`` and x of step ``rows[1]``, writes row ``rows[2]``."""
+def gru_chunks(x, r, bias, out, rows, place, sizes):  # type: ignore[no-untyped-def]
+    """A step of a group's chunks: reads row ``rows[0]`` and x of step ``rows[1]``, writes row ``rows[2]``.
+
+    ``place`` is the number of the step, the group and the direction, whose chunks and sequences lie behind the other's.
+    """
     with T.sblock("step"):
         T.reads(
             x[0 : x.shape[0], 0 : x.shape[1], 0 : x.shape[2], 0 : x.shape[3], 0:LANES],
@@ -176,23 +183,25 @@ def _gru_chunks(x, r, bias, out, rows, place, sizes):  # type: ignore[no-untyped
         )
         T.writes(out[0:1, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]])
         per_group, tile = T.meta_var(sizes[0]), T.meta_var(sizes[1])
+        ahead, before = T.meta_var(place[2] * (x.shape[2] // 2)), T.meta_var(place[2] * x.shape[1])
         acc = T.alloc_buffer((tile, x.shape[3], LANES), "float32", scope="local")
         for c, bs in T.grid(per_group, x.shape[1] // tile):
             chunk = T.meta_var(place[1] * per_group + c + place[0] % 2 * (per_group - 1 - 2 * c))
             for s in T.unroll(tile):
                 for v in T.unroll(4):
                     for u in T.vectorized(LANES):
-                        acc[s, v, u] = x[rows[1], bs * tile + s, chunk, v, u]
+                        acc[s, v, u] = x[rows[1], bs * tile + s, ahead + chunk, v, u]
                 for v in T.unroll(2):
                     for u in T.vectorized(LANES):
-                        acc[s, 4 + v, u] = bias[chunk, v, u]
-            _add_products(acc, out, (rows[0], bs * tile), r, chunk)
+                        acc[s, 4 + v, u] = bias[ahead + chunk, v, u]
+            _add_products(acc, out, (rows[0], before + bs * tile), r, ahead + chunk)
             for s in T.unroll(tile):
                 for p in T.unroll(2):
-                    b, unit = T.meta_var(bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
+                    b, unit = T.meta_var(before + bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
                     for u in T.vectorized(LANES):
                         acc[s, 4 + p, u] = T.tanh(
-                            x[rows[1], b, chunk, 4 + p, u] + T.sigmoid(acc[s, 2 + p, u]) * acc[s, 4 + p, u]
+                            x[rows[1], bs * tile + s, ahead + chunk, 4 + p, u]
+                            + T.sigmoid(acc[s, 2 + p, u]) * acc[s, 4 + p, u]
                         )
                         out[0, rows[2], b, unit + u] = acc[s, 4 + p, u] + (
                             T.sigmoid(acc[s, p, u]) * (out[0, rows[0], b, unit + u] - acc[s, 4 + p, u])
@@ -201,22 +210,17 @@ def _gru_chunks(x, r, bias, out, rows, place, sizes):  # type: ignore[no-untyped
 
 @cache  # TVM's parser takes half a second
 def gru_steps(
-    steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0, tile: int = 1, limited: bool = False
+    steps: int, batch: int, units: int, backwards: bool, groups: int = 0, tile: int = 1, limited: bool = False
 ) -> tirx.PrimFunc:
     """The kernel of a GRU that resets after the product (``linear_before_reset``).
 
-    z, r = σ(x + h·R), n = tanh(x + r∘(h·R + b)), h' = (1 − z)∘n + z∘h; x (steps, batch, hidden/32, 6, 16),
-    r (hidden/32, hidden, 6, 16), b (hidden/32, 2, 16), h0 (batch, hidden) → out (1, steps + 1, batch, hidden).
+    z, r = σ(x + h·R), n = tanh(x + r∘(h·R + b)), h' = (1 − z)∘n + z∘h; x (steps, batch, chunks, 6, 16),
+    r (chunks, units, 6, 16), b (chunks, 2, 16), h0 (batch, 32 · chunks) → out (1, steps + 1, batch, 32 · chunks).
 
     Args:
-        steps, batch: of the sequence.
-        hidden: a multiple of ``UNITS``.
-        backwards: from the last step to the first.
-        groups: into which the chunks are dealt; 0 makes each chunk one.
-        tile: sequences that share what is read of R; divides the batch.
-        limited: as for ``lstm_steps``.
+        steps, batch, units, backwards, groups, tile, limited: as for ``lstm_steps``.
     """
-    chunks = hidden // UNITS
+    hidden = UNITS * (chunks := -(-units // UNITS))
     groups, per_group = groups_of(chunks, groups)
     vectors = 3 * UNITS // LANES
     start, first, sign, row = walk_rows(steps, backwards)
@@ -224,7 +228,7 @@ def gru_steps(
     @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, vectors, LANES), "float32"),  # type: ignore[valid-type]
-        r: T.Buffer((chunks, hidden, vectors, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, units, vectors, LANES), "float32"),  # type: ignore[valid-type]
         bias: T.Buffer((chunks, 2, LANES), "float32"),  # type: ignore[valid-type]
         h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         out: T.Buffer((1, steps + 1, batch, hidden), "float32"),  # type: ignore[valid-type]
@@ -235,12 +239,12 @@ def gru_steps(
         for t in range(steps):
             for group in T.parallel(groups):
                 step = T.meta_var(first + sign * t)
-                _gru_chunks(x, r, bias, out, (start + sign * t, step, step + row), (t, group), (per_group, tile))
+                gru_chunks(x, r, bias, out, (start + sign * t, step, step + row), (t, group, 0), (per_group, tile))
 
     @scripted.prim_func(s_tir=True)
     def kernel_limited(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, vectors, LANES), "float32"),  # type: ignore[valid-type]
-        r: T.Buffer((chunks, hidden, vectors, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, units, vectors, LANES), "float32"),  # type: ignore[valid-type]
         bias: T.Buffer((chunks, 2, LANES), "float32"),  # type: ignore[valid-type]
         h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         limit: T.Buffer((1,), "int32"),  # type: ignore[valid-type]
@@ -251,7 +255,7 @@ def gru_steps(
                 out[0, 0, b, k] = h0[b, k]
         for t in range(limit[0]):
             for group in T.parallel(groups):
-                _gru_chunks(x, r, bias, out, (t, t, t + 1), (t, group), (per_group, tile))
+                gru_chunks(x, r, bias, out, (t, t, t + 1), (t, group, 0), (per_group, tile))
 
     return labelled(kernel_limited if limited else kernel, "gru", backwards, limited)
 

@@ -40,11 +40,11 @@ def guard_sides(flat: Flat, choices: Collection[str]) -> Flat:
     }
     guards: dict[int, Guard] = {}
     # A choice within a side comes after that side. Sets that overlap otherwise would let a call read what was left out.
-    for (condition, when), calls in sorted(sides.items(), key=lambda item: -len(item[1])):
-        is_late = condition.place == "arena" and condition.index >= min(calls, default=0)
-        if not is_late and not calls & guards.keys():
+    for (condition, when), needed in sorted(sides.items(), key=lambda item: -len(item[1])):
+        is_late = condition.place == "arena" and condition.index >= min(needed, default=0)
+        if not is_late and not needed & guards.keys():
             use = flat.calls[chosen_by[condition][0]].arguments[0]
-            guards.update(dict.fromkeys(calls, Guard(use, when)))
+            guards.update(dict.fromkeys(needed, Guard(use, when)))
     calls = tuple(replace(call, guard=guards.get(number)) for number, call in enumerate(flat.calls))
     guarded = replace(flat, calls=calls)
     return _in_place(guarded, [number for numbers in chosen_by.values() for number in numbers])

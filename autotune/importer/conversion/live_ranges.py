@@ -1,4 +1,4 @@
-"""Where a set of shapes is larger than a call, only the positions of the call count for what depends on all of them.
+"""Only the positions of a call count for what depends on all of a tensor, if the set of shapes is larger than the call.
 
 A recurrent layer that walks backwards would begin with what stands behind the end, and the last state of any would
 come from there. So it is told where its sequences end.

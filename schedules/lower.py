@@ -25,11 +25,11 @@ from schedules.target import Target
 from schedules.template_sets import TEMPLATE_SETS, template_set
 from schedules.templates.amx.amx_product import ALGORITHM
 from schedules.templates.assembly.vectors import OutOfScope
+from schedules.templates.by_hand.recurrent import OP as RECURRENT
+from schedules.templates.by_hand.recurrent_steps import SCHEDULED
 from schedules.templates.common.soundness import unwritten
 from schedules.templates.common.structure import Anchor, Repack
 from schedules.templates.cpu.conv2d import left_out
-from schedules.templates.cpu.recurrent import OP as RECURRENT
-from schedules.templates.cpu.recurrent import SCHEDULED
 from schedules.templates.cuda.cuda_recurrent import OP as CUDA_RECURRENT
 from schedules.templates.template import Template
 from schedules.vocabulary.errors import ScheduleError, check, last_line

@@ -20,11 +20,16 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> Any:
-    """``value`` as plain data."""
+    """``value`` as plain data; fields that few values have, marked ``sparse``, are absent where they are None."""
     if isinstance(value, Config | Target):
         return json.loads(value.to_json())
     if is_dataclass(value):
-        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        own = {field: getattr(value, field.name) for field in fields(value)}
+        return {
+            field.name: encode(item)
+            for field, item in own.items()
+            if item is not None or not field.metadata.get("sparse")
+        }
     if isinstance(value, Path):
         return str(value)
     return [encode(item) for item in value] if isinstance(value, tuple) else value

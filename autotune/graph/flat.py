@@ -38,11 +38,25 @@ class Use:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """The boolean by which a call is made or left out.
+
+    Attributes:
+        condition: a tensor of one element.
+        when: the value with which the call is made.
+    """
+
+    condition: Use
+    when: bool
+
+
+@dataclass(frozen=True)
 class FlatCall:
     """One kernel call; it writes a tensor of ``shape`` and ``dtype``, known by the call's number.
 
     Attributes:
         memory: where it writes: the host's memory, or a device's as ``Lane.memory`` names it.
+        guard: of a call whose result only one side of a choice needs; None if the call is always made.
     """
 
     symbol: str
@@ -50,6 +64,7 @@ class FlatCall:
     shape: tuple[int, ...]
     dtype: str
     memory: str = HOST
+    guard: Guard | None = None
 
     @property
     def bytes(self) -> int:
@@ -65,7 +80,7 @@ class Flat:
         calls: in the program's order, which respects all dependences.
         outputs: the model's outputs, all written by calls.
         slices: concatenated part → its place in the whole, both by the number of the call that writes them.
-        removed: calls that only concatenate what is in place already.
+        removed: calls that only concatenate, or choose between, what is in place already.
         weights: the program's weights, then the constants that its calls hold.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,23 +14,31 @@ from tvm.ir import GenericConst
 from autotune.graph.arena import Slice
 from autotune.graph.flat import Flat, FlatCall, Place, Source, Use
 from autotune.graph.lanes import cpu_lane
+from autotune.graph.sides import guard_sides
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
 
 if TYPE_CHECKING:  # loads ONNX and the importer
     from autotune.importer.program import Program
 
 
-def flatten(program: Program, concats: Mapping[str, int], workspaces: Mapping[str, int] | None = None) -> Steps | None:
+def flatten(
+    program: Program,
+    concats: Mapping[str, int],
+    workspaces: Mapping[str, int] | None = None,
+    choices: Collection[str] = (),
+) -> Steps | None:
     """``program`` as steps on one lane, or None if it is not flat.
 
     Args:
         program: as ``apply_plan`` made it.
         concats: symbol of every kernel that only concatenates → axis.
         workspaces: symbol of every kernel that asks for memory while it runs → bytes.
+        choices: symbols of kernels that only choose between two tensors.
     """
     flat = read_flat(program, concats)
     if flat is None:
         return None
+    flat = guard_sides(flat, choices)
     whole = Piece(WHOLE, tuple(range(len(flat.calls))), 0)
     steps = arrange({1: flat}, [whole], (cpu_lane(0, 1),), workspaces)
     return replace(steps, lanes=(), groups=())

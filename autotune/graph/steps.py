@@ -35,11 +35,29 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A boolean tensor of one element, and the value with which a call is made."""
+
+    operand: Operand
+    when: bool
+
+
+@dataclass(frozen=True)
 class Step:
-    """One kernel call: the last operand is written."""
+    """One kernel call: the last operand is written.
+
+    Attributes:
+        condition: without which the call is left out; None if the call is always made.
+    """
 
     symbol: str
     operands: tuple[Operand, ...]
+    condition: Condition | None = field(default=None, metadata={"sparse": True})
+
+    @property
+    def tensors(self) -> tuple[Operand, ...]:
+        """The operands, and the condition's where there is one."""
+        return self.operands if self.condition is None else (*self.operands, self.condition.operand)
 
 
 @dataclass(frozen=True)
@@ -246,7 +264,10 @@ def arrange(
         for number in kept:
             call = flat.calls[number]
             written = Operand(call.memory or "arena", offsets[number], call.shape, call.dtype)
-            calls.append(Step(call.symbol, (*(placed(use) for use in call.arguments), written)))
+            operands = (*(placed(use) for use in call.arguments), written)
+            guard = call.guard
+            condition = None if guard is None else Condition(placed(guard.condition), guard.when)
+            calls.append(Step(call.symbol, operands, condition))
         numbers[position] = len(groups)
         waits = tuple(numbers[other] for other in order.waits(position) if other in numbers)
         groups.append(Group(piece.name, piece.lane, len(kept), waits))
@@ -303,7 +324,8 @@ class _Order:
             if number in self._flat.removed:
                 continue
             self._add(uses, number, number)
-            for use in calls[number].arguments:
+            guard = calls[number].guard
+            for use in (*calls[number].arguments, *([] if guard is None else [guard.condition])):
                 if use.source.place == "arena":
                     self._add(uses, use.source.index, number)
             root, _ = root_of(number, self._flat.slices)

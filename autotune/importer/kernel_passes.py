@@ -26,6 +26,7 @@ from autotune.importer.images.volumes import volumes_as_images
 from autotune.importer.layouts.assign import assign_layouts
 from autotune.importer.layouts.blocked import Blocked
 from autotune.importer.layouts.channels_last import ChannelsLast
+from autotune.importer.layouts.choices_apart import choices_apart
 from autotune.importer.layouts.own_outputs import copy_outputs
 from autotune.importer.layouts.precision import (
     IN_LONG,
@@ -164,6 +165,7 @@ def _fused(module: IRModule, between: Sequence[Callable[[IRModule], IRModule]]) 
         relax.transform.LegalizeOps({**dict.fromkeys(IN_LONG, kernel_in_long), "relax.take": _taken}),
         relax.transform.AnnotateTIROpPattern(),
         elementwise_as_said,
+        choices_apart,
         small_chains_apart,
         relax.transform.FuseOps(),
         *between,

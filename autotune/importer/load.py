@@ -23,7 +23,7 @@ from autotune.importer.conversion.flat_model import (
     without_functions,
 )
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
-from autotune.importer.conversion.live_ranges import Axes, OpenShapes, followed_axes, mask_ranges
+from autotune.importer.conversion.live_ranges import Axes, OpenShapes, followed_axes, mask_positions
 from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.inline_weights import parts_without_weights
@@ -90,7 +90,7 @@ def load_model(
     drop_dead_branches(model)
     set_noise_apart(model)
     if live:
-        mask_ranges(model, live, _followed(path, opened, path.stat().st_mtime_ns))
+        mask_positions(model, live, _followed(path, opened, path.stat().st_mtime_ns))
     return model
 
 

@@ -26,7 +26,6 @@ down. So the widened graph has an input, ``NOISE``: a factor of random numbers a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,11 +34,20 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
+from autotune.importer.onnx_model.graph_walk import subgraphs
 from autotune.validation.arithmetic.exact_conv import convolution
 from autotune.validation.arithmetic.exact_means import MEANS, write_mean
+from autotune.validation.arithmetic.hoisted_branches import hoist_branches, only_chooses
 from autotune.validation.arithmetic.model_work import conv_shapes, value_shapes
 from autotune.validation.arithmetic.quantised_operators import results, spelled, unrounded_node
-from autotune.validation.arithmetic.wide_types import FLOATS, widened_node, widened_tensor, widened_value
+from autotune.validation.arithmetic.wide_types import (
+    FLOATS,
+    wide_kernels,
+    widened_node,
+    widened_tensor,
+    widened_value,
+)
+from schedules.vocabulary.errors import ModelError
 
 NOISE = "widened.noise"
 """Name of the factor of the random numbers: a 64-bit scalar, an input of models that quantise."""
@@ -108,8 +116,12 @@ def widen(model: onnx.ModelProto, rounded: bool = False) -> tuple[onnx.ModelProt
         rounded: whether what an operator makes is rounded to 16 bits where the model says so.
 
     Raises:
-        NotWidenedError: if it has subgraphs, or values whose type is not known.
+        NotWidenedError: if it has subgraphs that compute something in turns, or values whose type is not known.
     """
+    try:
+        model = hoist_branches(model)
+    except ModelError as error:
+        raise NotWidenedError(f"a branch of it does not fit: {error}") from error
     widened = _Widened(model, rounded)
     return widened.model(), widened.noisy
 
@@ -203,11 +215,16 @@ class _Widened:
         graph = self._old.graph
         left = {value.name for value in graph.input if self.types[value.name] == TensorProto.FLOAT}
         for node in graph.node:
+            if only_chooses(node):
+                left -= {name for body in subgraphs(node) for inner in body.node for name in inner.input}
             if node.op_type in WRITTEN or spelled(node) or self._has_kernel(node):
                 left -= set(node.input)
         return frozenset(left - {value.name for value in graph.output})
 
     def _add(self, node: NodeProto) -> None:
+        if only_chooses(node):
+            self.nodes.append(widened_node(node))
+            return
         if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute):
             raise NotWidenedError(f"it has a {node.op_type} with a graph of its own")
         written = WRITTEN.get(node.op_type if node.domain in ("", "ai.onnx") else "")
@@ -251,7 +268,7 @@ class _Widened:
         if not any(self._is_float(value) for value in (*node.input, *node.output) if value):
             return True
         domain = node.domain if node.domain != "ai.onnx" else ""
-        kernels = _wide_kernels().get((domain, node.op_type), ())
+        kernels = wide_kernels().get((domain, node.op_type), ())
         version = self._opsets.get(domain or "onnx", 1)
         try:
             since = onnx.defs.get_schema(node.op_type, version, domain).since_version
@@ -376,16 +393,3 @@ def _runtime_values(model: onnx.ModelProto, names: list[str]) -> list[Any]:
     except ThirdPartyError as error:
         raise NotWidenedError(f"ONNX Runtime does not say the types of its values: {error}") from error
     return list(session.get_outputs())
-
-
-@lru_cache(maxsize=1)
-def _wide_kernels() -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
-    """(Domain, operator) → the ranges of versions for which ONNX Runtime has a 64-bit kernel."""
-    import onnxruntime  # optional: an extra
-
-    versions: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for kernel in onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def():
-        wide = any("tensor(double)" in types for types in kernel.type_constraints.values())
-        if wide and kernel.provider == "CPUExecutionProvider":
-            versions.setdefault((kernel.domain, kernel.op_name), []).append(kernel.version_range)
-    return {name: tuple(ranges) for name, ranges in versions.items()}

@@ -5,7 +5,8 @@ from functools import partial
 import numpy as np
 
 from schedules.lower import normalise
-from schedules.templates.cpu.recurrent import UNITS, byte_lstm_steps, gru_steps, lstm_steps
+from schedules.templates.by_hand.byte_recurrent import byte_lstm_steps
+from schedules.templates.by_hand.recurrent_steps import UNITS, gru_steps, lstm_steps
 from tests.schedules_tests.programs import Case
 
 

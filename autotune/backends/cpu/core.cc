@@ -110,6 +110,9 @@ struct Call {
   int32_t count;
   Free free;
   Jobs jobs[SIZES];  // those of a size lie within a group of the size before it
+  const Tensor* condition;  // the call is left out unless this boolean is `when`; null if it is always made
+  int64_t place, index;     // of the condition
+  bool when;
 };
 
 struct Patch {
@@ -122,7 +125,7 @@ struct Patch {
 struct Direct {
   Tensor* tensor;
   int64_t output, offset;
-  bool is_written;
+  const Call* writer;  // null for a call that reads it
   Direct* next;
 };
 
@@ -523,6 +526,11 @@ void leave_out(const tune_core* core, const Call* call, Group* group) {
   }
 }
 
+// Whether the side of a choice that needs a call is the chosen one.
+bool is_chosen(const Call* call) {
+  return call->condition == nullptr || (*static_cast<const uint8_t*>(call->condition->data) != 0) == call->when;
+}
+
 void lead(tune_core* core, Group* group, uint64_t epoch) {
   for (int64_t i = 0; i < group->waits_count; ++i) {
     const Flag& done = core->groups[group->waits[i]].done;
@@ -540,10 +548,12 @@ void lead(tune_core* core, Group* group, uint64_t epoch) {
     set(group->taken, 0);
     ++group->turn;
     if (timed) call_times[2 * i] = now_ns();
-    leave_out(core, call, group);
-    Any result = {0, 0, nullptr};
-    if (call->kernel(nullptr, call->args, call->count, &result) != 0) keep_error(core, group - core->groups);
-    clear_dead_rows(core, call);
+    if (is_chosen(call)) {
+      leave_out(core, call, group);
+      Any result = {0, 0, nullptr};
+      if (call->kernel(nullptr, call->args, call->count, &result) != 0) keep_error(core, group - core->groups);
+      clear_dead_rows(core, call);
+    }
     if (timed) call_times[2 * i + 1] = now_ns();
   }
   if (timed) times[1] = now_ns();
@@ -779,8 +789,8 @@ bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Gr
   return true;
 }
 
-// Where the workspaces of every call lie, and which of its jobs make which rows.
-void read_calls_again(tune_core* core, const int64_t* at) {
+// Where the workspaces of every call lie, which of its jobs make which rows, and the calls that a boolean leaves out.
+bool read_calls_again(tune_core* core, const int64_t* at) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
     for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 2) {
       core->groups[i].calls[j].free = {core->arena.start + at[0], static_cast<size_t>(at[1])};
@@ -795,6 +805,20 @@ void read_calls_again(tune_core* core, const int64_t* at) {
       }
     }
   }
+  const int64_t guarded = *at++;
+  for (int64_t i = 0; i < guarded; ++i) {
+    const int64_t number = *at++, when = *at++;
+    Group* group = core->groups;
+    while (number >= group->first_call + group->calls_count) ++group;
+    Call* call = &group->calls[number - group->first_call];
+    call->place = at[0];
+    call->index = at[1];
+    Any condition;
+    if (!read_operand(core, &at, &condition)) return false;
+    call->condition = static_cast<const Tensor*>(condition.pointer);
+    call->when = when != 0;
+  }
+  return true;
 }
 
 int64_t bytes_of(const Tensor& tensor) {
@@ -811,13 +835,19 @@ void range_in_arena(const tune_core* core, const Tensor& tensor, int64_t* low, i
   *high = inside ? *low + bytes_of(tensor) : -1;
 }
 
-// Finds the tensors that lie in an output, from the last call back to the one that begins to write it. Before that call
-// the memory belongs to others. Returns whether all of them lie in it entirely, so that they can lie elsewhere instead.
+bool have_one_condition(const Call& one, const Call& other) {
+  return one.condition != nullptr && other.condition != nullptr && one.place == other.place && one.index == other.index;
+}
+
+// Finds the tensors that lie in an output, from the last call back to the one that begins to write it; to the earlier of
+// two if a condition chooses who writes. Before that call the memory belongs to others. Returns whether all of them lie in
+// it entirely, so that they can lie elsewhere instead.
 bool find_directs(tune_core* core, int64_t number) {
   const Output& output = core->outputs[number];
   const Group& group = core->groups[0];
-  int64_t missing = output.bytes;
-  for (int64_t i = group.calls_count - 1; i >= 0 && missing > 0; --i) {
+  int64_t missing[2] = {output.bytes, output.bytes};  // for both values of the condition
+  const Call* chosen = nullptr;
+  for (int64_t i = group.calls_count - 1; i >= 0 && (missing[0] > 0 || missing[1] > 0); --i) {
     const Call& call = group.calls[i];
     for (int32_t j = 0; j < call.count; ++j) {
       Tensor* tensor = static_cast<Tensor*>(call.args[j].pointer);
@@ -826,18 +856,25 @@ bool find_directs(tune_core* core, int64_t number) {
       if (high <= output.index || low >= output.index + output.bytes) continue;
       if (low < output.index || high > output.index + output.bytes) return false;
       const bool is_written = j == call.count - 1;
+      if (is_written && call.condition != nullptr) {
+        if (chosen != nullptr && !have_one_condition(*chosen, call)) return false;
+        chosen = &call;
+      }
       for (const Direct* other = core->directs; is_written && other != nullptr; other = other->next) {
         const int64_t begin = core->outputs[other->output].index + other->offset;
-        if (other->is_written && low < begin + bytes_of(*other->tensor) && begin < high) return false;
+        if (other->writer == nullptr || low >= begin + bytes_of(*other->tensor) || begin >= high) continue;
+        if (!have_one_condition(*other->writer, call) || other->writer->when == call.when) return false;
       }
       Direct* direct;
       if (!keep(core, 1, &direct)) return false;
-      *direct = {tensor, number, low - output.index, is_written, core->directs};
+      *direct = {tensor, number, low - output.index, is_written ? &call : nullptr, core->directs};
       core->directs = direct;
-      if (is_written) missing -= high - low;
+      for (int when = 0; is_written && when < 2; ++when) {
+        if (call.condition == nullptr || call.when == (when != 0)) missing[when] -= high - low;
+      }
     }
   }
-  return missing == 0;
+  return missing[0] == 0 && missing[1] == 0;
 }
 
 // Which outputs kernels may write where the caller wants them: large ones of programs whose calls run in one order.
@@ -876,8 +913,7 @@ bool read_program(tune_core* core, const tune_program* program) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
     if (!read_group(core, &at, program->kernels, &core->groups[i])) return false;
   }
-  read_calls_again(core, at);
-  return true;
+  return read_calls_again(core, at);
 }
 
 bool is_aligned(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % ASSUMED == 0; }

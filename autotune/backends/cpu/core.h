@@ -33,6 +33,8 @@ enum {
 //     that make the same rows next to each other, groups of rows (0: the size leaves no job of the call out), rows of a
 //     group, how many times all rows stand in the result, and bytes of a row that is zero where it does not count (0: it
 //     may be anything). Jobs of a size lie within a group of the size before it.
+//   calls that are made only if a boolean has some value, and of each: the call's number, the value, and the boolean as
+//     an operand
 // Places: 0 arena (the index is a byte offset), 1 input, 2 weight (the index is a number).
 struct tune_program {
   const int64_t* words;

@@ -14,6 +14,7 @@ from autotune.artifact.identity import identity
 from autotune.artifact.manifest import sha256
 from autotune.artifact.plan import Plan
 from autotune.backends.cpu.linking import (
+    choices_of,
     compile_kernels,
     concats_of,
     link_kernels,
@@ -50,7 +51,7 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, me
     provenance: dict[str, Any] = {"model": model_path.name, "sha256": sha256(model_path)}
     ready = apply_plan(program, plan)
     kernels = compile_kernels(program, plan, measurer)
-    steps = flatten(ready, concats_of(program), workspaces_in(kernels, plan.target.threads))
+    steps = flatten(ready, concats_of(program), workspaces_in(kernels, plan.target.threads), choices_of(program))
     if steps is None and is_foreign(plan.target.architecture):
         raise ModelError(
             f"{model_path.name} has shapes that depend on data, which need TVM's virtual machine: it cannot be built "

@@ -24,7 +24,7 @@ from autotune.measure.code_cache import Code, CodeCache, key_of, user_cache
 from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
 from schedules.lower import load_program, tvm_target
 from schedules.target import Target
-from schedules.templates.common.movements import concat_axis
+from schedules.templates.common.movements import concat_axis, is_choice
 from schedules.templates.cpu.passes import workspaces_of
 
 # What compile_relax would add needs passes that the CPU backend does not have; this list is what works after FuseTIR.
@@ -64,6 +64,12 @@ def concats_of(program: Program) -> dict[str, int]:
     """Symbol → axis of the kernels that only concatenate."""
     axes = {task.key: concat_axis(load_program(program.programs[task.key])) for task in program.tasks}
     return {symbol_of(key): axis for key, axis in axes.items() if axis is not None}
+
+
+def choices_of(program: Program) -> frozenset[str]:
+    """Symbols of the kernels that only choose between two tensors."""
+    programs = ((task.key, load_program(program.programs[task.key])) for task in program.tasks)
+    return frozenset(symbol_of(key) for key, func in programs if is_choice(func))
 
 
 CORE = Path(__file__).with_name("core.cc")

@@ -87,11 +87,13 @@ class _Call:
         outer: how many times all rows stand in its result; 0 if that does not follow the open size, None if no case
             has shown it.
         writers: calls whose results must be zero behind the rows that count, since this one reads them.
+        was_made: whether any case makes it.
     """
 
     outer: int | None = None
     writers: set[int] = field(default_factory=set)
     jobs: CallJobs = WHOLE
+    was_made: bool = False
 
 
 def live_rows(
@@ -119,6 +121,8 @@ def live_rows(
     with stepped.attached():
         for case in cases:
             _Experiment(stepped, steps, weights, rows, case, calls, known).run()
+    if not all(call.was_made for call in calls):
+        return None  # nobody knows what these read
     zeroed = {writer for call in calls for writer in call.writers}
     by_call = []
     for number, (step, call) in enumerate(zip(steps.calls, calls, strict=True)):
@@ -149,7 +153,10 @@ class _Experiment:
     def run(self) -> None:
         """Note in every call what this case shows."""
         for number, step in enumerate(self._steps.calls):
+            if not self._is_made(step):
+                continue
             call = self._calls[number]
+            call.was_made = True
             operands = [self._zeros.view(operand, self._weights) for operand in step.operands]
             output = operands[-1]
             before = output.copy()  # some calls go on from what lies there
@@ -165,6 +172,11 @@ class _Experiment:
             end = start + nbytes(step.operands[-1])
             self._written = [one for one in self._written if one.end <= start or end <= one.start]
             self._written.append(_Written(number, start, end))
+
+    def _is_made(self, step: Step) -> bool:
+        """Return whether this case takes the side of a choice that needs the call; both runs have its condition."""
+        condition = step.condition
+        return condition is None or bool(self._zeros.view(condition.operand, self._weights).any()) == condition.when
 
     def _run(self, step: Step, operands: Sequence[Bytes], jobs: Sequence[int] | None = None) -> None:
         self._stepped.run(step, [operand.ctypes.data for operand in operands], jobs)

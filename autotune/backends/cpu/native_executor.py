@@ -267,7 +267,7 @@ def _view(tensor: int, operand: Operand) -> NDArray[Any]:
 
 def _input_bytes(steps: Steps) -> list[int]:
     """Sizes of the inputs by number, 0 for those that nothing reads."""
-    read = (operand for step in steps.calls for operand in step.operands if operand.place == "input")
+    read = (operand for step in steps.calls for operand in step.tensors if operand.place == "input")
     sizes = {operand.index: nbytes(operand) for operand in (*read, *steps.outputs) if operand.place == "input"}
     return [sizes.get(number, 0) for number in range(max(sizes, default=-1) + 1)]
 

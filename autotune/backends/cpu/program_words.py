@@ -76,6 +76,11 @@ def program_words(
         words.append(size.rows)
         for jobs in size.calls:
             words += [jobs.count, jobs.inner, jobs.groups, jobs.rows, *([jobs.outer] * many_sizes), jobs.row_bytes]
+    # The cores of 0.5.0 and older do not read what follows: they make every call.
+    conditions = {place: step.condition for place, step in enumerate(steps.calls) if step.condition is not None}
+    words.append(len(conditions))
+    for place, condition in conditions.items():
+        words += [place, int(condition.when), *_operand(condition.operand)]
     return np.array(words, np.int64)
 
 

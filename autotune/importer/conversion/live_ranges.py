@@ -1,10 +1,14 @@
-"""Ranges of dynamic quantisation over the positions of a call only, where a set of shapes is larger than the call.
+"""Only the positions of a call count for what depends on all of a tensor, if the set of shapes is larger than the call.
+
+A recurrent layer that walks backwards would begin with what stands behind the end, and the last state of any would
+come from there. So it is told where its sequences end.
 
 ``DynamicQuantizeLinear`` takes its scale from all numbers of a tensor, so what stands behind the end of a padded call
 would change every result. With the numbers of the first position in their place, the range is the call's own, and NaN
-stays NaN. Which positions count is an input of booleans for each open size (``frame/noise.py``), which a session fills
-with ones and pads with zeros as it does every other input. Rows that do not count are still quantised, so that kernels
-may leave them out.
+stays NaN. Rows that do not count are still quantised, so that kernels may leave them out.
+
+Which positions count is an input of booleans for each open size (``frame/noise.py``), which a session fills with ones
+and pads with zeros as it does every other input.
 """
 
 from __future__ import annotations
@@ -12,17 +16,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.noise import live_name
 from autotune.importer.conversion.flat_model import flatten
 from autotune.importer.onnx_model.graph_edits import constants_to_initialisers
 from autotune.importer.onnx_model.graph_walk import name_nodes
-from autotune.importer.onnx_model.open_axes import QUANTISER
+from autotune.importer.onnx_model.open_axes import QUANTISER, is_endless
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import replace_all
+
+LENGTHS = 4
+"""Number of the input of recurrent layers that says how many steps each sequence has."""
 
 Axes = tuple[tuple[str, ...], ...]
 """Open sizes whose product each axis of a tensor is; none for a size that never changes."""
@@ -34,13 +41,13 @@ PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
 """Sizes at which a model is looked at: a product of some of them shows which."""
 
 
-def mask_ranges(model: ModelProto, live: Mapping[str, int], axes: Mapping[str, Axes]) -> None:
-    """Take scales from the positions of a call alone, in place.
+def mask_positions(model: ModelProto, live: Mapping[str, int], axes: Mapping[str, Axes]) -> None:
+    """Take scales from the positions of a call alone, and walk no further, in place.
 
     Args:
         model: its shapes are inferred.
         live: the open sizes of the set of shapes.
-        axes: of values that are quantised, as ``followed_axes`` finds them; others stay as they are.
+        axes: of values that are quantised or walked along, as ``followed_axes`` finds them; others stay as they are.
 
     Raises:
         ModelError: as ``infer_shapes``.
@@ -55,13 +62,35 @@ def mask_ranges(model: ModelProto, live: Mapping[str, int], axes: Mapping[str, A
         own = axes.get(node.input(0), ())
         return _masked(node, e, own, live) if any(own) else None
 
+    def ended(node: Node, e: Emit) -> list[str] | None:
+        own = axes.get(node.input(0), ((),) * 3)
+        first = bool(node.attr("layout", 0))
+        return _ended(node, e, own[first][0], node.shape(0)[1 - first]) if len(own[first]) == 1 else None
+
     replace_all(
         model,
         Scope(model),
-        lambda proto: masked if proto.op_type == QUANTISER and proto.domain in STANDARD_DOMAINS else None,
+        lambda proto: masked if _quantises(proto) else ended if is_endless(proto) else None,
     )
     name_nodes(graph.node)
     infer_shapes(model, graph.name or "model")
+
+
+def _quantises(node: NodeProto) -> bool:
+    return node.op_type == QUANTISER and node.domain in STANDARD_DOMAINS
+
+
+def _ended(node: Node, e: Emit, symbol: str, batch: int) -> list[str]:
+    """The recurrent layer ``node``, all of whose sequences end where the call does along ``symbol``."""
+    steps = e.reduce("ReduceSum", e.cast(live_name(symbol), TensorProto.INT32), [0])
+    lengths = e.op("Expand", steps, e.ints(batch))
+    inputs = [*node.proto.input[:LENGTHS], *[""] * (LENGTHS - len(node.proto.input))]
+    inputs += [lengths, *node.proto.input[LENGTHS + 1 :]]
+    states, *ends = e.ops(node.kind, *inputs, outputs=len(node.proto.output), **node.attributes)
+    # What stands behind the end follows what stood there before, not zeros: so experiments find which jobs make it.
+    alive = e.reshape(live_name(symbol), *((1, -1, 1, 1) if node.attr("layout", 0) else (-1, 1, 1, 1)))
+    other = e.unsqueeze(e.slice(node.input(0), 2, 0, 1), 2 if node.attr("layout", 0) else 1)
+    return [e.op("Where", alive, states, other), *ends]
 
 
 def _masked(node: Node, e: Emit, axes: Axes, live: Mapping[str, int]) -> list[str]:
@@ -96,7 +125,7 @@ def _mask(e: Emit, axes: Axes, live: Mapping[str, int]) -> str:
 
 
 def followed_axes(load: Callable[[OpenShapes, Mapping[str, int]], ModelProto], shapes: OpenShapes) -> dict[str, Axes]:
-    """Return by the name of every value that is quantised which open sizes its axes follow.
+    """Return by the name of every value that is quantised or walked along which open sizes its axes follow.
 
     Values of which an axis follows them in another way are left out; all, if there are more open sizes than primes.
 
@@ -117,7 +146,7 @@ def followed_axes(load: Callable[[OpenShapes, Mapping[str, int]], ModelProto], s
         looks.append(primes)
         shapes_at.append(Scope(flatten(model)).shapes)
     axes = {}
-    wanted = {node.input[0] for node in model.graph.node if node.op_type == QUANTISER}
+    wanted = {node.input[0] for node in model.graph.node if _quantises(node) or is_endless(node)}
     for name in wanted.intersection(*shapes_at):
         own = [_factors(sizes, looks, symbols) for sizes in zip(*(known[name] for known in shapes_at), strict=True)]
         if None not in own:

@@ -24,6 +24,9 @@ REUSING = frozenset(
 )
 """Operators that use each of their weights at many places or steps of a sequence or an image."""
 
+ENDLESS = ("GRU", "LSTM")
+"""Recurrent layers of which kernels compute fewer steps where they are told to."""
+
 POSITION_MIXERS = REUSING | {"Loop", "Scan"}
 """Operators that work along a sequence: kernels for one length compute all of it."""
 
@@ -93,6 +96,18 @@ def wider_shapes(
     return {name: tuple(shape) for name, shape in wider.items()} if factors else None
 
 
+def walks_open_sequences(model: onnx.ModelProto | None) -> bool:
+    """Return whether the main graph has recurrent layers over all steps, and leaves more open than batches."""
+    if model is None or not any(is_endless(node) for node in model.graph.node):
+        return False
+    return any(axis for _, axis in open_places(model))
+
+
+def is_endless(node: onnx.NodeProto) -> bool:
+    """Return whether ``node`` is a recurrent layer of one kernel that is not told how long its sequences are."""
+    return node.op_type in ENDLESS and node.domain in STANDARD_DOMAINS and not any(node.input[4:5])
+
+
 def quantises_whole_tensors(model: onnx.ModelProto | None) -> bool:
     """Return whether operators of the main graph take a scale from all numbers of a tensor; not of no model.
 
@@ -120,13 +135,15 @@ def constant_extents(model: onnx.ModelProto | None) -> frozenset[int]:
 def sets_with_live(model: onnx.ModelProto | None, sets: Sequence[Shapes]) -> tuple[Shapes, ...]:
     """Return ``sets``, with an input for each open size that says which positions count (``frame/noise.py``).
 
-    Only if ``model`` quantises by the range of whole tensors.
+    Only if ``model`` quantises by the range of whole tensors, or has recurrent layers over sequences of open length.
 
     Args:
         model: its weights are not looked at; None if it cannot be read.
         sets: shapes of its inputs. Nothing is added where one of them leaves an open input out.
     """
-    if model is None or not quantises_whole_tensors(model) or has_live_names(model):
+    if model is None or has_live_names(model):
+        return tuple(sets)
+    if not quantises_whole_tensors(model) and not walks_open_sequences(model):
         return tuple(sets)
     places = open_places(model)
     if any(name not in shapes for shapes in sets for name, _ in places):

@@ -6,8 +6,9 @@ biases, P peepholes, h and c states. The product of all steps with W is one matr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ MOST_STEPS = 2048
 
 LENGTHS = 4
 """Number of the input that is no float: the steps of every sequence."""
+
+LIMITED = "tune_limited"
+"""Attribute of a layer whose ``LENGTHS``, (1,) of int32, is how many steps its kernel computes."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -70,13 +74,15 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
     if node.type(0) in HALVES:
         return _in_fp32(node, e)
     if in_one_kernel(node):
-        if not node.input(LENGTHS):
+        if not node.input(LENGTHS) or node.attr(LIMITED):
             return None
         if all_whole(node):
             inputs = [name if place != LENGTHS else "" for place, name in enumerate(node.proto.input)]
             return e.ops(node.kind, *inputs, outputs=len(node.proto.output), **node.attributes)
+        if _all_alike(node):
+            return _ended(node, e)
         if not reads_cells(node):
-            return cut_off(node, e, lambda x, own, _: e.op(node.kind, x, *own, **one_way(node)))
+            return cut_off(node, e, partial(_limited, node, e))
     sides = directions(node, e)
     batch_first = bool(node.attr("layout", 0))
     runs = [_run(node, e, side) for side in sides]
@@ -86,6 +92,35 @@ def recurrent(node: Node, e: Emit) -> list[str] | None:
         states = e.transpose(states, 2, 0, 1, 3)
         last = [e.transpose(state, 1, 0, 2) for state in last]
     return [states, *last]
+
+
+def _all_alike(node: Node) -> bool:
+    """Return whether the sequences of a layer that walks both ways are known to be equally long."""
+    if node.attr("direction", "forward") != "bidirectional":
+        return False
+    maker = next((own for own in node.scope.graph.node if node.input(LENGTHS) in own.output), None)
+    expands = maker is not None and maker.op_type == "Expand" and node.scope.shapes.get(maker.input[0]) in ((), (1,))
+    return node.shape(0)[1] == 1 or expands
+
+
+def _ended(node: Node, e: Emit) -> list[str]:
+    """A layer all of whose sequences end at one step."""
+    steps = node.shape(0)[0]
+    last = e.reshape(e.reduce("ReduceMax", node.input(LENGTHS), [0]), 1)
+    inputs = [last if place == LENGTHS else str(name) for place, name in enumerate(node.proto.input)]
+    states, *ends = e.ops(node.kind, *inputs, outputs=len(node.proto.output), **{**node.attributes, LIMITED: 1})
+    numbers = e.const(np.arange(steps, dtype=np.int64).reshape(steps, 1, 1, 1))
+    alive = e.op("Less", numbers, e.cast(last, TensorProto.INT64))
+    # ONNX Runtime gives zeros for sequences without steps, not the states to begin with.
+    walks = e.op("Greater", last, e.const(np.int32(0)))
+    return [e.op("Where", alive, states, e.like(0)), *(e.op("Where", walks, end, e.like(0)) for end in ends)]
+
+
+def _limited(node: Node, e: Emit, x: str, own: Sequence[str], _: str) -> str:
+    """A layer without lengths that ends with the longest sequence; its states behind that are not computed."""
+    longest = e.op("ReduceMax", node.input(LENGTHS), keepdims=1)
+    own = [longest if place + 1 == LENGTHS else name for place, name in enumerate(own)]
+    return e.op(node.kind, x, *own, **{**one_way(node), LIMITED: 1})
 
 
 def all_whole(node: Node) -> bool:

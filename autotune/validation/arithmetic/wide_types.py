@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import onnx
@@ -59,3 +60,16 @@ def _widen_constant(node: NodeProto) -> None:
     if attribute.name in ("value_float", "value_floats"):
         array = np.array(helper.get_attribute_value(attribute), np.float64)
         attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(array)))
+
+
+@lru_cache(maxsize=1)
+def wide_kernels() -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:
+    """Return (domain, operator) → the ranges of versions for which ONNX Runtime has a 64-bit kernel."""
+    import onnxruntime  # optional: an extra
+
+    versions: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for kernel in onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def():
+        wide = any("tensor(double)" in types for types in kernel.type_constraints.values())
+        if wide and kernel.provider == "CPUExecutionProvider":
+            versions.setdefault((kernel.domain, kernel.op_name), []).append(kernel.version_range)
+    return {name: tuple(ranges) for name, ranges in versions.items()}

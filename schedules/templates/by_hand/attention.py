@@ -30,7 +30,7 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import BLOCK, LANES, LEAST, AttentionShape, all_of, append
 from schedules.templates.by_hand.prompt_attention import prompt_attention
-from schedules.templates.cpu.recurrent import SCHEDULED
+from schedules.templates.by_hand.recurrent_steps import SCHEDULED
 
 LABEL = "attention "
 

@@ -31,9 +31,9 @@ from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is 
 from schedules.target import Target
 from schedules.templates import scripted
 from schedules.templates.by_hand.attention_shape import LANES, all_of
+from schedules.templates.by_hand.recurrent_steps import SCHEDULED
 from schedules.templates.by_hand.row_tiles import Job, Laid, Tiles, begin, finish, multiply, soften, weigh
 from schedules.templates.by_hand.turning import turn
-from schedules.templates.cpu.recurrent import SCHEDULED
 
 NAME = "plain-attention"
 """Name that stands for the template of such kernels."""

@@ -24,7 +24,7 @@ from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
 from schedules.templates import scripted
-from schedules.templates.cpu.recurrent import SCHEDULED
+from schedules.templates.by_hand.recurrent_steps import SCHEDULED
 
 LABEL = "scatter "
 

@@ -3,6 +3,8 @@
 A concatenation is a kernel of its own, so that an executor can leave it out and have its parts written in place. Where
 it does run (an input among its parts, or a part with two places), the elementwise template schedules it.
 
+A choice between two tensors is one too: if only one of them is computed, both are written where the choice would write.
+
 Splits, concatenations and shuffles of channels that do not keep whole blocks, one behind another, are one kernel too.
 """
 
@@ -19,8 +21,8 @@ from tvm import te, tirx
 
 from schedules.templates.common.structure import blocks_in_order
 
-CONCAT, PICKS, BLOCK, UNBLOCK = "concat", "channel_picks", "block", "unblock"
-"""The marks of the four."""
+CONCAT, PICKS, BLOCK, UNBLOCK, CHOICE = "concat", "channel_picks", "block", "unblock", "choice"
+"""The marks of the five."""
 
 SIDE = 16
 """Channels of a block for which tiles of as many pixels are transposed in registers."""
@@ -50,6 +52,21 @@ def concat(parts: list[te.Tensor], axis: int) -> te.Tensor:
 
     attrs = {"tune.anchor": CONCAT, "tune.geometry": json.dumps({"axis": axis})}
     return te.compute(shape, element, name="concat", attrs=attrs)
+
+
+def choice(condition: te.Tensor, one: te.Tensor, other: te.Tensor) -> te.Tensor:
+    """``one`` if the only element of ``condition`` is true, else ``other``, which has its shape."""
+
+    def element(*at: tirx.Var) -> tirx.Expr:
+        return tirx.Select(condition(*[0] * len(condition.shape)), one(*at), other(*at))
+
+    return te.compute(one.shape, element, name="choice", attrs={"tune.anchor": CHOICE})
+
+
+def is_choice(func: tirx.PrimFunc) -> bool:
+    """Return whether ``func`` does nothing but ``choice``."""
+    blocks = blocks_in_order(func)
+    return len(blocks) == 1 and str(blocks[0].annotations.get("tune.anchor", "")) == CHOICE
 
 
 BORDER = "tune.border"

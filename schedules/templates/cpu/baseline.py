@@ -11,11 +11,10 @@ import math
 from tvm import s_tir, tirx
 
 from schedules.target import Target
-from schedules.templates.by_hand import attention, plain_attention, scatter
+from schedules.templates.by_hand import attention, plain_attention, recurrent, scatter
+from schedules.templates.by_hand.recurrent_steps import SCHEDULED
 from schedules.templates.common.structure import AT_READER, ITERATIONS, REDUCE, axis_loops, blocks_in_order
 from schedules.templates.common.vector_math import vector_math
-from schedules.templates.cpu import recurrent
-from schedules.templates.cpu.recurrent import SCHEDULED
 from schedules.vocabulary.errors import ScheduleError
 
 VECTOR_LIMIT = 64  # an innermost axis longer than this is split before it becomes a vector

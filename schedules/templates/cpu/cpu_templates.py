@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from schedules.templates.by_hand.recurrent import RecurrentTemplate
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.cpu.baseline import baseline
 from schedules.templates.cpu.batch_matmul import BatchMatmulTemplate
@@ -12,7 +13,6 @@ from schedules.templates.cpu.elementwise import ElementwiseTemplate
 from schedules.templates.cpu.generic import GenericTemplate
 from schedules.templates.cpu.matmul import MatmulTemplate
 from schedules.templates.cpu.pooling import PoolTemplate
-from schedules.templates.cpu.recurrent import RecurrentTemplate
 from schedules.templates.cpu.rows import RowsTemplate
 from schedules.templates.instructions.dots import byte_form
 from schedules.templates.instructions.llvm_target import llvm_target

@@ -1,4 +1,4 @@
-"""All steps of an LSTM or a GRU on a GPU, from the program that the CPU's kernel has (``cpu/recurrent.py``).
+"""All steps of an LSTM or a GRU on a GPU, from the program that the CPU's kernel has (``by_hand/recurrent_steps.py``).
 
 A block has ``units`` hidden units of ``rows`` sequences. Its threads are the gates of its units, times the ``ways``
 among which the sum over k is shared:
@@ -13,7 +13,7 @@ If a block has all units, the loop over steps lies inside the kernel, and h and 
 with a barrier of the block. R is read from the caches in every step, or once into registers where it fits. Otherwise
 every step is a launch of one kernel, whose argument is the step; the launches are captured into the CUDA graph.
 
-The layouts of x, R and the result are those of ``cpu/recurrent.py``.
+The layouts of x, R and the result are those of ``by_hand/recurrent_steps.py``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tvm import s_tir, tirx
 from schedules.config import Config
 from schedules.space import Columns, Knob, Space
 from schedules.target import Target
+from schedules.templates.by_hand.recurrent_steps import UNITS
 from schedules.templates.common.ranking import ranked
 from schedules.templates.common.structure import Anchor, parameter_shapes
-from schedules.templates.cpu.recurrent import UNITS
 from schedules.templates.cuda.cuda_recurrent_steps import GATES, Tile, steps_of, walk_of
 from schedules.templates.cuda.cuda_structure import STATIC_BYTES, WARP, derived
 from schedules.templates.template import OneAlgorithm

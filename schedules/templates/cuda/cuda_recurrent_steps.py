@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.script import tirx as T  # noqa: N812  # the name that TVM's script is written with
 
 from schedules.templates import scripted
-from schedules.templates.cpu.recurrent import BACKWARDS, LANES, SCHEDULED, UNITS, label_of, walk_rows
+from schedules.templates.by_hand.recurrent_steps import BACKWARDS, LANES, SCHEDULED, UNITS, label_of, walk_rows
 
 GATES = {"lstm": 4, "gru": 3}
 VECTOR = 4  # floats of one 16-byte load from shared memory
@@ -210,7 +210,7 @@ def _gru_gates(total, share, c, i, bias, u):  # type: ignore[no-untyped-def]
 
 
 def steps_of(layer: Walk, tile: Tile) -> tirx.PrimFunc:
-    """Return the layer for a GPU, with the parameters of ``cpu/recurrent.py``.
+    """Return the layer for a GPU, with the parameters of ``by_hand/recurrent_steps.py``.
 
     ``one`` and ``two`` are the third and the fourth: h0 and c0 of an LSTM, the bias and h0 of a GRU.
     """

@@ -1,12 +1,13 @@
 """Dataclasses as plain data: what was encoded is decoded, and what is none is refused."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from autotune.artifact.plain_data import decode, encode
+from autotune.graph.steps import Condition, Operand, Step
 from schedules.config import Config
 from schedules.target import Target
 
@@ -83,3 +84,12 @@ def test_what_is_none_is_refused(damage):
     damage(data)
     with pytest.raises((TypeError, ValueError, AttributeError)):
         decode(Outer, data)
+
+
+def test_a_sparse_field_is_absent_where_it_is_none():
+    """Artifacts without it open in versions that do not know it."""
+    step = Step("kernel", ())
+    assert encode(step) == {"symbol": "kernel", "operands": []}
+    guarded = replace(step, condition=Condition(Operand("input", 0, (1,), "bool"), when=False))
+    assert decode(Step, encode(guarded)) == guarded
+    assert decode(Step, encode(step)) == step

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -162,12 +163,46 @@ def test_the_model_itself_stays():
     assert model.SerializeToString() == before
 
 
-def test_graphs_within_graphs_are_refused_by_name():
-    then = helper.make_graph([helper.make_node("Identity", ["x"], ["t"])], "then", [], [value("t", FLOAT, (1,))])
-    other = helper.make_graph([helper.make_node("Neg", ["x"], ["t"])], "other", [], [value("t", FLOAT, (1,))])
-    node = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
-    inputs = [value("x", FLOAT, (1,)), value("c", TensorProto.BOOL, ())]
-    with pytest.raises(NotWidenedError, match="a If with a graph of its own"):
+def chosen(then, other):
+    """An If between branches whose last nodes make ``t``; inner names are the same on both sides."""
+    bodies = [
+        helper.make_graph(nodes, name, [], [value("t", FLOAT, (2, 5))])
+        for nodes, name in ((then, "then"), (other, "other"))
+    ]
+    return helper.make_node("If", ["c"], ["y"], then_branch=bodies[0], else_branch=bodies[1])
+
+
+@pytest.mark.parametrize("c", [True, False])
+def test_both_branches_of_an_if_are_in_64_bits(c):
+    """One reads a product, the other an If of its own; the sums cancel, so that 32 bits have few right digits."""
+    then = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Sub", ["p", "near"], ["t"]),
+    ]
+    inner = chosen([helper.make_node("Relu", ["x"], ["t"])], [helper.make_node("Identity", ["x"], ["t"])])
+    inner.output[0] = "p"
+    other = [inner, helper.make_node("Mul", ["p", "p"], ["t"])]
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 5)).astype(np.float32), 1e3 * rng.standard_normal((5, 5)).astype(np.float32)
+    near = (x @ w).astype(np.float32)
+    inputs = [value("x", FLOAT, (2, 5)), value("c", TensorProto.BOOL, ())]
+    model = model_of([chosen(then, other)], inputs, [value("y", FLOAT, (2, 5))], {"w": w, "near": near})
+    wide, x = onnxruntime.InferenceSession(widen(model)[0].SerializeToString()), x.astype(np.float64)
+    (exact,) = wide.run(None, {"x": x, "c": np.array(c)})
+    wanted = x @ w.astype(np.float64) - near if c else np.square(x)
+    np.testing.assert_allclose(exact, wanted, rtol=1e-12, atol=1e-9)
+
+
+def test_graphs_that_run_several_times_are_refused_by_name():
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["k"], ["l"]), helper.make_node("Neg", ["v"], ["u"])],
+        "body",
+        [value("i", TensorProto.INT64, ()), value("k", TensorProto.BOOL, ()), value("v", FLOAT, (1,))],
+        [value("l", TensorProto.BOOL, ()), value("u", FLOAT, (1,))],
+    )
+    node = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    inputs = [value("x", FLOAT, (1,)), value("n", TensorProto.INT64, ())]
+    with pytest.raises(NotWidenedError, match="a Loop with a graph of its own"):
         widen(model_of([node], inputs, [value("y", FLOAT, (1,))]))
 
 

@@ -13,10 +13,12 @@ from tvm import relax
 from autotune.importer.onnx_model.scope import Array
 from autotune.importer.onnx_model.shapes import BYTE_LSTM
 from autotune.importer.operators.contractions.integer_products import ByteWeight, matmul_integer, wanted_type
-from autotune.importer.operators.recurrent_ops import GATES
+from autotune.importer.operators.recurrent_ops import GATES, LENGTHS
 from autotune.importer.rewriting.registry import BY_HAND, Inputs, converts
 from autotune.importer.rewriting.relax_values import constant_of, kernel_call, sizes_of, text_of
-from schedules.templates.cpu.recurrent import LANES, UNITS, byte_lstm_steps, gru_steps, lstm_steps
+from schedules.templates.by_hand.byte_recurrent import byte_lstm_steps
+from schedules.templates.by_hand.recurrent_both_ways import MAKERS_BOTH
+from schedules.templates.by_hand.recurrent_steps import LANES, UNITS, gru_steps, lstm_steps
 from schedules.vocabulary.errors import ModelError
 
 
@@ -24,17 +26,25 @@ from schedules.vocabulary.errors import ModelError
 def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Per direction: one matrix product for the inputs of all steps, then the kernel of all steps.
 
-    Hidden units are filled up to whole chunks: those of zero weights and states stay zero.
+    A layer with ``LENGTHS`` is ``recurrent_ops.LIMITED``: its kernel computes so many steps, on a CPU.
+
+    Hidden units are filled up to whole chunks: those of zero weights and states stay zero. Kernels of the CPU do not
+    read their states.
     """
     kind = str(attrs["tvm_custom"]["kind"])
     gates, x = GATES[kind], inputs[0]
-    weight, recurrence = filled(fixed(inputs[1]), gates, 1), filled(filled(fixed(inputs[2]), gates, 1), 1, 2)
+    weight, recurrence = filled(fixed(inputs[1]), gates, 1), filled(fixed(inputs[2]), gates, 1)
     units, (count, rows, width) = fixed(inputs[1]).shape[1] // gates, weight.shape
     hidden = rows // gates
+    if not attrs["tvm_custom"][BY_HAND]:
+        recurrence = filled(recurrence, 1, 2)
+    terms = recurrence.shape[2]
     steps, batch, _ = sizes_of(x)
     biases = filled(fixed(inputs[3]), 2 * gates, 1) if inputs[3] else np.zeros((count, 2 * rows), np.float32)
     direction = text_of(attrs, "direction")
     flat = bb.normalize(relax.op.reshape(x, (steps * batch, width)))
+    if count == 2 and attrs["tvm_custom"][BY_HAND]:
+        return _both_ways(bb, inputs, kind, (weight, recurrence, biases))
     outs = []
     for index in range(count):
         backwards = direction == "reverse" or index == 1
@@ -47,16 +57,74 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         product = bb.emit(relax.op.matmul(flat, relax.const(by_chunk(weight[index], gates)), out_dtype="float32"))
         shape = (steps, batch, hidden // UNITS, gates * UNITS // LANES, LANES)
         operands = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
-        packed = by_chunk(recurrence[index], gates).reshape(hidden, *shape[2:])
+        packed = by_chunk(recurrence[index], gates).reshape(terms, *shape[2:])
         operands.append(relax.const(np.ascontiguousarray(packed.transpose(1, 0, 2, 3))))
         if kind == "GRU":
             operands.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
         states = 2 if kind == "LSTM" else 1
         operands += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
+        limited = inputs[LENGTHS] is not None and attrs["tvm_custom"][BY_HAND]
+        operands += [inputs[LENGTHS]] if limited else []
         make = lstm_steps if kind == "LSTM" else gru_steps
-        kernel, out_shape = make(steps, batch, hidden, backwards), (states, steps + 1, batch, hidden)
+        kernel = make(steps, batch, terms, backwards, limited=limited)
+        out_shape = (states, steps + 1, batch, hidden)
         outs.append((kernel_call(bb, kernel, f"{kind.lower()}_steps", operands, out_shape, "float32"), backwards))
     return results_of(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
+
+
+def _both_ways(bb: relax.BlockBuilder, inputs: Inputs, kind: str, weights: tuple[Array, Array, Array]) -> relax.Expr:
+    """One matrix product for the inputs of all steps of both directions, then one kernel of all steps.
+
+    Args:
+        weights: W, R and biases, their hidden units filled up.
+    """
+    x, gates, (weight, recurrence, biases) = inputs[0], GATES[kind], weights
+    steps, batch, width = sizes_of(x)
+    rows, units = weight.shape[1], fixed(inputs[1]).shape[1] // gates
+    hidden, chunks = rows // gates, rows // gates // UNITS
+    ours, theirs = biases[:, :rows], biases[:, rows:].copy()
+    kept = theirs[:, 2 * hidden :].copy()
+    if kind == "GRU":  # the last gate's bias comes after the reset
+        theirs[:, 2 * hidden :] = 0
+    columns = [by_chunk(own, gates) for own in weight]
+    shift = np.concatenate([by_chunk(own[:, None], gates).reshape(-1) for own in ours + theirs])
+    flat = bb.emit(relax.op.reshape(x, (steps * batch, width)))
+    product = bb.emit(relax.op.matmul(flat, relax.const(np.concatenate(columns, 1)), out_dtype="float32"))
+    vectors = gates * UNITS // LANES
+    shape = (steps, batch, 2 * chunks, vectors, LANES)
+    operands = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
+    packed = [by_chunk(own, gates).reshape(units, chunks, vectors, LANES).transpose(1, 0, 2, 3) for own in recurrence]
+    operands.append(relax.const(np.ascontiguousarray(np.concatenate(packed))))
+    if kind == "GRU":
+        operands.append(relax.const(kept.reshape(2 * chunks, UNITS // LANES, LANES)))
+    states = 2 if kind == "LSTM" else 1
+    operands += [_states_of(bb, inputs[5 + place], (2, batch, units), hidden) for place in range(states)]
+    last = relax.const(np.array([steps], np.int32)) if inputs[LENGTHS] is None else inputs[LENGTHS]
+    kernel = MAKERS_BOTH[kind.lower()](steps, batch, units)
+    out = kernel_call(
+        bb, kernel, f"{kind.lower()}_both", [*operands, last], (states, steps + 2, 2 * batch, hidden), "float32"
+    )
+    whole = bb.emit(relax.op.strided_slice(out, [0, 1, 3], [0, 1, 0], [1, steps + 1, units]))
+    results = [bb.emit(relax.op.reshape(whole, (steps, 2, batch, units)))]
+    for which in range(states):
+        row = bb.emit(relax.op.strided_slice(out, [0, 3], [which, 0], [which + 1, units]))
+        row = bb.emit(relax.op.reshape(row, (steps + 2, 2, batch, units)))
+        first = bb.emit(relax.op.strided_slice(row, [0, 1], [1, 1], [2, 2]))
+        ahead = bb.emit(relax.op.strided_slice(row, [1], [0], [1]))
+        final = bb.emit(relax.op.take(ahead, last, axis=0))
+        results.append(bb.emit(relax.op.reshape(bb.emit(relax.op.concat([final, first], axis=1)), (2, batch, units))))
+    return relax.Tuple(results)
+
+
+def _states_of(
+    bb: relax.BlockBuilder, value: relax.Expr | None, shape: tuple[int, int, int], hidden: int
+) -> relax.Expr:
+    """(2 · batch, hidden) of both directions, of a state of ``shape`` (2, batch, units)."""
+    count, batch, units = shape
+    if value is None:
+        return relax.const(np.zeros((count * batch, hidden), np.float32))
+    flat = bb.emit(relax.op.reshape(value, (count * batch, units)))
+    return flat if units == hidden else bb.emit(relax.op.nn.pad(flat, [0, 0, 0, hidden - units]))
 
 
 def results_of(

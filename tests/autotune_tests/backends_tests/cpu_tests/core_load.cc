@@ -124,6 +124,7 @@ std::vector<int64_t> words_of(const std::vector<Chain>& chains) {
       }
     }
   }
+  words.push_back(0);  // calls with a condition
   return words;
 }
 

@@ -69,6 +69,47 @@ def test_what_stands_behind_the_end_changes_no_scale(name, behind, tmp_path):
         np.testing.assert_array_equal(first(run(masked, {"x": x, **live}), batch, length), alone)
 
 
+def recurrent(kind, direction):
+    """A recurrent layer over (length, batch, WIDTH), of which all states and the last ones are outputs."""
+    rng, gates, count = np.random.default_rng(0), {"LSTM": 4, "GRU": 3}[kind], 1 + (direction == "bidirectional")
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((count, gates * 4, width)).astype(np.float32), name)
+        for name, width in (("w", WIDTH), ("r", 4))
+    ]
+    node = helper.make_node(
+        kind, ["x", "w", "r"], ["y", "h"], hidden_size=4, direction=direction, **RESETS.get(kind, {})
+    )
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("length", "batch", WIDTH))]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "yh"]
+    graph = helper.make_graph([node], "recurrent", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+RESETS = {"GRU": {"linear_before_reset": 1}}
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_recurrent_layers_end_where_the_call_does(kind, direction, tmp_path):
+    model = recurrent(kind, direction)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    sizes = {live_name("batch"): (3,), live_name("length"): (7,)}
+    session = onnxruntime.InferenceSession(
+        load_model(tmp_path / "m.onnx", {"x": (7, 3, WIDTH), **sizes}).SerializeToString()
+    )
+    alone = onnxruntime.InferenceSession(model.SerializeToString())
+    rng = np.random.default_rng(1)
+    for batch, length in ((3, 7), (3, 4), (2, 1)):
+        x = np.full((7, 3, WIDTH), 5, np.float32)
+        x[:length, :batch] = rng.standard_normal((length, batch, WIDTH))
+        live = {live_name("batch"): np.arange(3) < batch, live_name("length"): np.arange(7) < length}
+        wanted = {value.name for value in session.get_inputs()}
+        y, h = session.run(None, {name: array for name, array in {"x": x, **live}.items() if name in wanted})
+        states, last = alone.run(None, {"x": np.ascontiguousarray(x[:length, :batch])})
+        np.testing.assert_allclose(y[:length, :, :batch], states, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(h[:, :batch], last, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_no_numbers_come_of_none(number, tmp_path):
     masked = loaded(MODELS["rows"][0], tmp_path / "m.onnx", 2, 3)

@@ -50,3 +50,13 @@ def test_of_halves_only_what_the_operator_makes_is_rounded(kind, more, tmp_path)
     most = max(task.weight for task in imported(model, tmp_path).tasks)
     # Else each of the steps, forward and back, calls it; the first ones read their state in kernels of their own.
     assert (most < 2 * 23) == (not more)
+
+
+@pytest.mark.parametrize("steps", [0, 2, 4])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_sequence_that_is_walked_both_ways_ends_where_it_is_told(kind, steps, tmp_path):
+    """One kernel computes so many steps; ONNX Runtime gives zeros for none, whatever the states to begin with."""
+    attributes = {"linear_before_reset": 1} if kind == "GRU" else {}
+    model, feed = recurrent(kind, "bidirectional", 20, steps=4, batch=1, states=True, lengths=(steps,), **attributes)
+    assert close(*run(model, tmp_path, feed))
+    assert any("both" in task.name for task in imported(model, tmp_path).tasks)

@@ -7,7 +7,7 @@ from tvm import s_tir
 from autotune.backends.cuda.source import cuda_program, cuda_source
 from schedules.lower import BASELINE, claim, lower, normalise
 from schedules.target import Target
-from schedules.templates.cpu.recurrent import LANES, UNITS, gru_steps, lstm_steps
+from schedules.templates.by_hand.recurrent_steps import LANES, UNITS, gru_steps, lstm_steps
 from schedules.templates.cuda.cuda_recurrent_steps import Tile, steps_of, walk_of
 from tests.schedules_tests.recurrent_cases import gru, lstm
 from tests.schedules_tests.templates_tests.cuda_tests.emulator import emulate

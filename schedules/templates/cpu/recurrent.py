@@ -109,7 +109,7 @@ def for_threads(func: tirx.PrimFunc, threads: int, tile: int = 1) -> tirx.PrimFu
     if kind == BYTES:
         shifted = int(func.params[SUMS].ty.shape[0]) > 1
         return byte_lstm_steps(steps, batch, chunks * UNITS, backwards, threads, shifted, by_dots=True)
-    return MAKERS[kind](steps, batch, chunks * UNITS, backwards, threads, tile)
+    return MAKERS[kind](steps, batch, int(func.params[1].ty.shape[1]), backwards, threads, tile)
 
 
 class RecurrentTemplate(OneAlgorithm[Anchor]):
@@ -124,7 +124,9 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
         if label.removesuffix(BACKWARDS) not in (*MAKERS, BYTES):
             return None
         steps, batch, chunks, *_ = (int(size) for size in func.params[0].ty.shape)
-        return Anchor("step", (steps, batch, chunks), (chunks * UNITS,), (), (), parameter_shapes(func))
+        shapes = parameter_shapes(func)
+        summed = chunks * UNITS if len(shapes[1]) == len(BYTE_AXES) else shapes[1][1]
+        return Anchor("step", (steps, batch, chunks), (summed,), (), (), shapes)
 
     def space(self, anchor: Anchor, target: Target) -> Space:
         """Groups of chunks, one for each thread or for fewer, and how many sequences share what is read of R."""
@@ -164,24 +166,24 @@ def _add_products(acc, h, at, r, chunk):  # type: ignore[no-untyped-def]
 
 
 @cache  # TVM's parser takes half a second
-def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0, tile: int = 1) -> tirx.PrimFunc:
-    """The kernel: x (steps, batch, hidden/32, 8, 16), r (hidden/32, hidden, 8, 16), h0 and c0 (batch, hidden) → out.
+def lstm_steps(steps: int, batch: int, units: int, backwards: bool, groups: int = 0, tile: int = 1) -> tirx.PrimFunc:
+    """The kernel: x (steps, batch, chunks, 8, 16), r (chunks, units, 8, 16), h0 and c0 (batch, 32 · chunks) → out.
 
     Args:
         steps, batch: of the sequence.
-        hidden: a multiple of ``UNITS``.
+        units: hidden units. The states of those that fill up the last chunk are 0.
         backwards: from the last step to the first.
         groups: into which the chunks are dealt; 0 makes each chunk one.
         tile: sequences that share what is read of R; divides the batch.
     """
-    chunks = hidden // UNITS
+    hidden = UNITS * (chunks := -(-units // UNITS))
     groups, per_group = _groups_of(chunks, groups)
     start, first, sign, row = walk_rows(steps, backwards)
 
     @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
-        r: T.Buffer((chunks, hidden, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, units, VECTORS, LANES), "float32"),  # type: ignore[valid-type]
         h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         c0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         out: T.Buffer((2, steps + 1, batch, hidden), "float32"),  # type: ignore[valid-type]
@@ -195,7 +197,7 @@ def lstm_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int
                 with T.sblock("step"):
                     T.reads(
                         x[0:steps, 0:batch, 0:chunks, 0:VECTORS, 0:LANES],
-                        r[0:chunks, 0:hidden, 0:VECTORS, 0:LANES],
+                        r[0:chunks, 0:units, 0:VECTORS, 0:LANES],
                         out[0:2, 0 : steps + 1, 0:batch, 0:hidden],
                     )
                     T.writes(out[0:2, 0 : steps + 1, 0:batch, 0:hidden])
@@ -427,19 +429,16 @@ def _byte_tile(batch: int, shifted: bool, by_dots: bool) -> ByteTile:
 
 
 @cache  # TVM's parser takes half a second
-def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int = 0, tile: int = 1) -> tirx.PrimFunc:
+def gru_steps(steps: int, batch: int, units: int, backwards: bool, groups: int = 0, tile: int = 1) -> tirx.PrimFunc:
     """The kernel of a GRU that resets after the product (``linear_before_reset``).
 
-    z, r = σ(x + h·R), n = tanh(x + r∘(h·R + b)), h' = (1 − z)∘n + z∘h; x (steps, batch, hidden/32, 6, 16),
-    r (hidden/32, hidden, 6, 16), b (hidden/32, 2, 16), h0 (batch, hidden) → out (1, steps + 1, batch, hidden).
+    z, r = σ(x + h·R), n = tanh(x + r∘(h·R + b)), h' = (1 − z)∘n + z∘h; x (steps, batch, chunks, 6, 16),
+    r (chunks, units, 6, 16), b (chunks, 2, 16), h0 (batch, 32 · chunks) → out (1, steps + 1, batch, 32 · chunks).
 
     Args:
-        steps, batch: of the sequence.
-        hidden: a multiple of ``UNITS``.
-        backwards: from the last step to the first.
-        groups: into which the chunks are dealt; 0 makes each chunk one.
+        steps, batch, units, backwards, groups: as ``lstm_steps``.
     """
-    chunks = hidden // UNITS
+    hidden = UNITS * (chunks := -(-units // UNITS))
     groups, per_group = _groups_of(chunks, groups)
     vectors = 3 * UNITS // LANES
     start, first, sign, row = walk_rows(steps, backwards)
@@ -447,7 +446,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
     @scripted.prim_func(s_tir=True)
     def kernel(  # type: ignore[no-untyped-def]
         x: T.Buffer((steps, batch, chunks, vectors, LANES), "float32"),  # type: ignore[valid-type]
-        r: T.Buffer((chunks, hidden, vectors, LANES), "float32"),  # type: ignore[valid-type]
+        r: T.Buffer((chunks, units, vectors, LANES), "float32"),  # type: ignore[valid-type]
         bias: T.Buffer((chunks, 2, LANES), "float32"),  # type: ignore[valid-type]
         h0: T.Buffer((batch, hidden), "float32"),  # type: ignore[valid-type]
         out: T.Buffer((1, steps + 1, batch, hidden), "float32"),  # type: ignore[valid-type]
@@ -460,7 +459,7 @@ def gru_steps(steps: int, batch: int, hidden: int, backwards: bool, groups: int 
                 with T.sblock("step"):
                     T.reads(
                         x[0:steps, 0:batch, 0:chunks, 0:vectors, 0:LANES],
-                        r[0:chunks, 0:hidden, 0:vectors, 0:LANES],
+                        r[0:chunks, 0:units, 0:vectors, 0:LANES],
                         bias[0:chunks, 0:2, 0:LANES],
                         out[0:1, 0 : steps + 1, 0:batch, 0:hidden],
                     )

@@ -24,13 +24,17 @@ from schedules.vocabulary.errors import ModelError
 def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Per direction: one matrix product for the inputs of all steps, then the kernel of all steps.
 
-    Hidden units are filled up to whole chunks: those of zero weights and states stay zero.
+    Hidden units are filled up to whole chunks: those of zero weights and states stay zero. Kernels of the CPU do not
+    read their states.
     """
     kind = str(attrs["tvm_custom"]["kind"])
     gates, x = GATES[kind], inputs[0]
-    weight, recurrence = filled(fixed(inputs[1]), gates, 1), filled(filled(fixed(inputs[2]), gates, 1), 1, 2)
+    weight, recurrence = filled(fixed(inputs[1]), gates, 1), filled(fixed(inputs[2]), gates, 1)
     units, (count, rows, width) = fixed(inputs[1]).shape[1] // gates, weight.shape
     hidden = rows // gates
+    if not attrs["tvm_custom"][BY_HAND]:
+        recurrence = filled(recurrence, 1, 2)
+    terms = recurrence.shape[2]
     steps, batch, _ = sizes_of(x)
     biases = filled(fixed(inputs[3]), 2 * gates, 1) if inputs[3] else np.zeros((count, 2 * rows), np.float32)
     direction = text_of(attrs, "direction")
@@ -47,14 +51,14 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         product = bb.emit(relax.op.matmul(flat, relax.const(by_chunk(weight[index], gates)), out_dtype="float32"))
         shape = (steps, batch, hidden // UNITS, gates * UNITS // LANES, LANES)
         operands = [bb.emit(relax.op.reshape(bb.emit(relax.op.add(product, relax.const(shift))), shape))]
-        packed = by_chunk(recurrence[index], gates).reshape(hidden, *shape[2:])
+        packed = by_chunk(recurrence[index], gates).reshape(terms, *shape[2:])
         operands.append(relax.const(np.ascontiguousarray(packed.transpose(1, 0, 2, 3))))
         if kind == "GRU":
             operands.append(relax.const(kept.reshape(-1, UNITS // LANES, LANES)))
         states = 2 if kind == "LSTM" else 1
         operands += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
         make = lstm_steps if kind == "LSTM" else gru_steps
-        kernel, out_shape = make(steps, batch, hidden, backwards), (states, steps + 1, batch, hidden)
+        kernel, out_shape = make(steps, batch, terms, backwards), (states, steps + 1, batch, hidden)
         outs.append((kernel_call(bb, kernel, f"{kind.lower()}_steps", operands, out_shape, "float32"), backwards))
     return results_of(bb, outs, (steps, batch, units), 2 if kind == "LSTM" else 1)
 

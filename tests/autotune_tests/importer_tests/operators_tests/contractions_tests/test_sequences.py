@@ -7,7 +7,7 @@ import pytest
 from autotune.importer.load import load_model
 from autotune.importer.onnx_model.shapes import SKELETON_ELEMENTS
 from autotune.importer.program import simplify
-from tests.autotune_tests.importer_tests.built import close, run
+from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import recurrent, written
 
 
@@ -33,6 +33,14 @@ def test_any_number_of_units_and_a_batch_of_narrow_layers_is_one_kernel(tmp_path
     simple = simplify(load_model(written(model, tmp_path)))
     assert [node.op_type for node in simple.graph.node] == [kind]
     assert close(*run(model, tmp_path, feed))
+
+
+@pytest.mark.parametrize(("kind", "vectors"), [("LSTM", 8), ("GRU", 6)])
+def test_states_that_fill_up_a_chunk_are_not_read(tmp_path, kind, vectors):
+    more = {"linear_before_reset": 1} if kind == "GRU" else {}
+    model, _ = recurrent(kind, "forward", 70, 2, **more)
+    (steps,) = (task for task in imported(model, tmp_path).tasks if task.template == "recurrent")
+    assert steps.shapes[1] == (3, 70, vectors, 16)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])

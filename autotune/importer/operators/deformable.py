@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 
-from autotune.importer.operators.contractions.grids import UNFUSED_PATTERN
+from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import Emit, Node
-from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts, rewrites
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN, UNFUSED_PATTERN, Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, dtype_of, sizes_of
 from schedules.vocabulary.errors import ModelError
 
@@ -32,8 +32,6 @@ def affine_grid(node: Node, e: Emit) -> list[str] | None:
 @converts("DeformConv")
 def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
     """Sampled columns (n, c, kh, kw, oh, ow), each bilinear and 0 outside, times its mask; then products with w.
-
-    Constant weights of one group are multiplied as a matrix (``_by_columns``), others in one kernel.
 
     Inputs: x (n, c, h, w), weights (oc, c/groups, kh, kw), offsets
     (n, offset groups · kh · kw · 2, oh, ow) as (dy, dx), bias (oc,) and mask (n, offset groups · kh · kw, oh, ow), both
@@ -78,8 +76,7 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
             return value * mask(n, row, oy, ox) if mask is not None else value
 
         columns = te.compute((batch, channels, kh, kw, out_h, out_w), sample, name="columns")
-        c = te.reduce_axis((0, per_group), "c")
-        i, j = te.reduce_axis((0, kh), "i"), te.reduce_axis((0, kw), "j")
+        c, i, j = (te.reduce_axis((0, size), axis) for size, axis in ((per_group, "c"), (kh, "i"), (kw, "j")))
         group_outputs = outputs // groups
         product = te.compute(
             (batch, outputs, out_h, out_w),
@@ -110,16 +107,18 @@ def _by_columns(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]) -
     outputs, _, *window = filters.shape
     out_h, out_w = sizes_of(offset)[2:]
     taps = math.prod(window)
-    corners = _Corners((height, width), tuple(window), attrs)
+    count, size = batch * out_h * out_w * shared * taps, (height, width)
+
+    def in_order(value: relax.Expr, *shape: int) -> relax.Expr:
+        """``value`` (n, k, oh, ow) as (n, oh, ow, k), under another shape."""
+        return bb.emit(relax.op.reshape(bb.emit(relax.op.permute_dims(value, (0, 2, 3, 1))), shape))
 
     def per_corner(name: str, element: Callable[..., tirx.Expr], *tensors: relax.Expr) -> relax.Expr:
-        def compute(*read: te.Tensor) -> te.Tensor:
-            def corner(n: Any, oy: Any, ox: Any, row: Any, q: Any) -> tirx.Expr:
-                return element(
-                    corners.position(read[0], n, oy, ox, row), q, *(more(n, row, oy, ox) for more in read[1:])
-                )
+        def compute(at: te.Tensor, *masks: te.Tensor) -> te.Tensor:
+            def corner(q: Any, p: Any) -> tirx.Expr:
+                return element(size, (at(p, 0), at(p, 1)), q, *(values(p) for values in masks))
 
-            return te.compute((batch, out_h, out_w, shared * taps, 4), corner, name=name)
+            return te.compute((4, count), corner, name=name)
 
         # Nothing fuses with it: fused into the columns, it would be computed for every channel.
         return bb.emit_te(compute, *tensors, primfunc_name_hint=name, primfunc_attrs={"op_pattern": OPAQUE_PATTERN})
@@ -127,18 +126,21 @@ def _by_columns(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]) -
     def columns(image: te.Tensor, places: te.Tensor, weights: te.Tensor) -> te.Tensor:
         def sample(n: Any, oy: Any, ox: Any, tap: Any, c: Any) -> tirx.Expr:
             row, total = c // (channels // shared) * taps + tap, tirx.const(0, "float32")
+            position = ((n * out_h + oy) * out_w + ox) * (shared * taps) + row
             for q in range(4):
-                place = places(n, oy, ox, row, q)
+                place = places(q, position)
                 pixel = image(n, place ^ (place >> 31), c)
-                total += weights(n, oy, ox, row, q) * tirx.Select(place >= 0, pixel, tirx.const(0, "float32"))
+                total += weights(q, position) * tirx.Select(place >= 0, pixel, tirx.const(0, "float32"))
             return total
 
         return te.compute((batch, out_h, out_w, taps, channels), sample, name="deform_columns")
 
-    last = bb.emit(relax.op.permute_dims(x, (0, 2, 3, 1)))
-    image = bb.emit(relax.op.reshape(last, (batch, height * width, channels)))
-    places = per_corner("deform_places", corners.place, offset)
-    weights = per_corner("deform_weights", corners.weight, *([offset] if mask is None else [offset, mask]))
+    image = in_order(x, batch, height * width, channels)
+    starts = relax.const(np.tile(_starts((out_h, out_w), window, attrs), (1, 1, 1, shared, 1)))
+    moved = bb.emit(relax.op.add(in_order(offset, batch, out_h, out_w, shared * taps, 2), starts))
+    positions = bb.emit(relax.op.reshape(moved, (count, 2)))
+    places = per_corner("deform_places", _place, positions)
+    weights = per_corner("deform_weights", _weight, positions, *([] if mask is None else [in_order(mask, count)]))
     attributes = {"op_pattern": UNFUSED_PATTERN}
     sampled = bb.emit_te(
         columns, image, places, weights, primfunc_name_hint="deform_columns", primfunc_attrs=attributes
@@ -152,47 +154,43 @@ def _by_columns(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]) -
     return relax.op.permute_dims(result, (0, 3, 1, 2))
 
 
-class _Corners:
-    """The four pixels around every position of a filter's taps, upper ones first."""
+def _starts(size: tuple[int, int], window: Sequence[int], attrs: dict[str, Any]) -> Array:
+    """Where the taps of all outputs read if no offset moves them: (1, oh, ow, kh · kw, 2), y first."""
+    strides, dilations = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))
+    lines = [
+        np.arange(count)[:, None] * int(step) - int(before) + np.arange(taps) * int(spread)
+        for count, taps, step, before, spread in zip(
+            size, window, strides, attrs.get("pads", (0, 0, 0, 0)), dilations, strict=False
+        )
+    ]
+    y, x = np.broadcast_arrays(lines[0][:, None, :, None], lines[1][None, :, None, :])
+    return np.stack([y, x], axis=-1).reshape(1, *size, -1, 2).astype(np.float32)
 
-    def __init__(self, size: tuple[int, int], window: tuple[int, ...], attrs: dict[str, Any]) -> None:
-        self.size, self.window = size, window
-        self.strides, self.dilations = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))
-        self.before = attrs.get("pads", (0, 0, 0, 0))[:2]
 
-    def position(self, offset: te.Tensor, n: Any, oy: Any, ox: Any, row: Any) -> tuple[tirx.Expr, tirx.Expr]:
-        """Return where tap ``row`` of all offset groups reads: (y, x)."""
-        tap = row % math.prod(self.window)
-        steps = (tap // self.window[1], tap % self.window[1])
-        at = []
-        for axis, (out, step) in enumerate(zip((oy, ox), steps, strict=True)):
-            start = out * self.strides[axis] - self.before[axis] + step * self.dilations[axis]
-            at.append(offset(n, 2 * row + axis, oy, ox) + tirx.Cast("float32", start))
-        return at[0], at[1]
+def _place(size: tuple[int, int], position: tuple[tirx.Expr, tirx.Expr], q: tirx.Expr) -> tirx.Expr:
+    """The index in its image of one of four pixels around ``position``, or ¬ of an index if it lies outside."""
+    index, inside = tirx.const(0, "int32"), tirx.const(True, "bool")
+    for axis, count in enumerate(size):
+        first, last = tirx.floor(position[axis]) + _bit(q, axis), tirx.const(count - 1.0, "float32")
+        held = tirx.Cast("int32", tirx.max(tirx.min(first, last), tirx.const(0.0, "float32")))
+        held = tirx.max(tirx.min(held, count - 1), 0)  # of NaN, the cast makes any number
+        index = index * count + held
+        inside = tirx.all(inside, first >= 0, first <= last)
+    return tirx.Select(inside, index, tirx.bitwise_not(index))
 
-    def place(self, position: tuple[tirx.Expr, tirx.Expr], q: tirx.Expr) -> tirx.Expr:
-        """Return the index of a pixel in its image, or ¬ of an index if it lies outside."""
-        index, inside = tirx.const(0, "int32"), tirx.const(True, "bool")
-        for axis, size in enumerate(self.size):
-            first, last = tirx.floor(position[axis]) + _bit(q, axis), tirx.const(size - 1.0, "float32")
-            held = tirx.Cast("int32", tirx.max(tirx.min(first, last), tirx.const(0.0, "float32")))
-            held = tirx.max(tirx.min(held, size - 1), 0)  # of NaN, the cast makes any number
-            index = index * size + held
-            inside = tirx.all(inside, first >= 0, first <= last)
-        return tirx.Select(inside, index, tirx.bitwise_not(index))
 
-    def weight(self, position: tuple[tirx.Expr, tirx.Expr], q: tirx.Expr, *mask: tirx.Expr) -> tirx.Expr:
-        """Return the weight of a pixel, times the mask: 0 for positions outside of the image, NaN for NaN."""
-        total, outside = tirx.const(1, "float32"), tirx.const(False, "bool")
-        for axis, size in enumerate(self.size):
-            at = position[axis]
-            part = at - tirx.floor(at)
-            total *= tirx.Select(_bit(q, axis) > 0, part, 1 - part)
-            outside = tirx.any(outside, at <= -1, at >= size)
-        total = tirx.Select(outside, tirx.const(0, "float32"), total)
-        return total * mask[0] if mask else total
+def _weight(size: tuple[int, int], position: tuple[tirx.Expr, tirx.Expr], q: tirx.Expr, *mask: tirx.Expr) -> tirx.Expr:
+    """The weight of a pixel, times the mask: 0 for positions outside of the image, NaN for NaN."""
+    total, outside = tirx.const(1, "float32"), tirx.const(False, "bool")
+    for axis, count in enumerate(size):
+        at = position[axis]
+        part = at - tirx.floor(at)
+        total *= tirx.Select(_bit(q, axis) > 0, part, 1 - part)
+        outside = tirx.any(outside, at <= -1, at >= count)
+    total = tirx.Select(outside, tirx.const(0, "float32"), total)
+    return total * mask[0] if mask else total
 
 
 def _bit(q: tirx.Expr, axis: int) -> tirx.Expr:
-    """Return 1.0 if corner ``q`` is the lower one (axis 0), or the right one (axis 1)."""
+    """1.0 if corner ``q`` is the lower one (axis 0), or the right one (axis 1)."""
     return tirx.Cast("float32", q // 2 if axis == 0 else q % 2)

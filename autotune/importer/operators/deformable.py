@@ -155,7 +155,7 @@ def _by_columns(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]) -
 
 
 def _starts(size: tuple[int, int], window: Sequence[int], attrs: dict[str, Any]) -> Array:
-    """Where the taps of all outputs read if no offset moves them: (1, oh, ow, kh · kw, 2), y first."""
+    """Return where the taps of all outputs read if no offset moves them: (1, oh, ow, kh · kw, 2), y first."""
     strides, dilations = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))
     lines = [
         np.arange(count)[:, None] * int(step) - int(before) + np.arange(taps) * int(spread)

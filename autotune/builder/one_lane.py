@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -17,7 +16,7 @@ from autotune.backends.cpu.cpu_build import build_artifact, is_built
 from autotune.builder.accuracy import LEVELS, Built
 from autotune.builder.build_request import LATENCY, BuildRequest, BuildResult, LaneKernels
 from autotune.measure.measurer import Candidate
-from autotune.runtime.model_timing import TIMED_S, median_s, session_run
+from autotune.runtime.model_timing import TIMED_S, Run, is_faster, median_s, session_run
 from autotune.runtime.session import InferenceSession
 from autotune.validation.bisect import wrong_tasks
 from autotune.validation.verify import session_inputs
@@ -201,12 +200,15 @@ def _settled(request: BuildRequest, kernels: LaneKernels, path: Path, result: Bu
     if not request.timed:
         install(path, request.out)
         return replace(result, latency_ms={"untuned": None, "tuned": None})
-    tuned_ms, untuned_ms = _latency_ms(path, request.options.seed), None
+    tuned_run, untuned_ms = _run_of(path, request.options.seed), None
+    tuned_ms = 1e3 * median_s(tuned_run, TIMED_S)
     untuned = Plan(request.target, tuple(Choice(choice.task, BASELINE, None) for choice in result.plan.choices))
     if not request.options.frozen and untuned.digest != result.plan.digest:
         other = _built(request, kernels, untuned, folder)
-        untuned_ms = _latency_ms(other, request.options.seed, tuned_ms)
-        if untuned_ms < tuned_ms:
+        untuned_run = _run_of(other, request.options.seed)
+        untuned_ms = 1e3 * median_s(untuned_run, TIMED_S, tuned_ms / 1e3)
+        # Another process may have slowed one of the two timings.
+        if untuned_ms < tuned_ms and is_faster(untuned_run, tuned_run):
             logger.warning(
                 "the untuned build is the fastest (%.3g ms, tuned %.3g ms): it is installed", untuned_ms, tuned_ms
             )
@@ -217,6 +219,6 @@ def _settled(request: BuildRequest, kernels: LaneKernels, path: Path, result: Bu
     return replace(result, latency_ms=latency)
 
 
-def _latency_ms(path: Path, seed: int, beaten_ms: float = math.inf) -> float:
+def _run_of(path: Path, seed: int) -> Run:
     session = InferenceSession(path)
-    return 1e3 * median_s(session_run(session, session_inputs(session, seed)), TIMED_S, beaten_ms / 1e3)
+    return session_run(session, session_inputs(session, seed))

@@ -100,6 +100,16 @@ def ratios(one: Run, other: Run) -> tuple[float, float, float]:
     return interval([a / b for a, b in zip(*_in_turn([one, other], DUEL_S, DUEL_RUNS, is_lost), strict=True)])
 
 
+def is_faster(one: Run, other: Run) -> bool:
+    """Whether ``one`` is faster than ``other`` beyond doubt, by the medians and by the shortest of runs in turn.
+
+    Other processes hold up a model on several threads longer than a model on one thread, in most of their runs. The
+    shortest run of each is the one that they disturbed least.
+    """
+    times, others = _in_turn([one, other], DUEL_S, DUEL_RUNS)
+    return min(times) < min(others) and interval([a / b for a, b in zip(times, others, strict=True)])[2] < 1.0
+
+
 def apart(run: Run) -> list[float]:
     """Return the seconds of ``DUEL_RUNS`` runs: of models that cannot be open at the same time, so not in turn."""
     return [run() for _ in range(WARM_RUNS + DUEL_RUNS)][WARM_RUNS:]

@@ -6,6 +6,9 @@ their results a thousand times and then computes each a thousand times:
     bias (C) → / s → round → cast → + image (C, h, w)     →     b: bias → / s → round → cast
                                                                 + image reads b
 
+A product or convolution would take along a larger tensor in which its result is repeated. No template of such kernels
+has results of two sizes, so the result gets a kernel of its own, too.
+
 Kernels also get what they read in place of its name, once for every read: after n operators that read their operand
 three times an expression is 3ⁿ times as large. TVM's passes took more than eight minutes for six ``Mish`` in a row.
 
@@ -25,6 +28,7 @@ from tvm import relax, tirx, topi
 from tvm.ir import GlobalVar, IRModule
 from tvm.ir.expr import TensorLoad
 
+from autotune.importer.layouts.tensor_layouts import ANCHOR_PATTERN
 from autotune.importer.rewriting.registry import INJECTIVE_PATTERN, OPAQUE_PATTERN
 from autotune.importer.rewriting.relax_values import (
     Values,
@@ -101,8 +105,11 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
     others = [binding.value for binding in bindings if not _is_fused(module, binding.value)]
     stored = {var for value in (*others, module["main"].body.body) for var in variables_read(value)}
     cut: dict[relax.Var, list[relax.Var]] = {}
+    anchored = set[relax.Var]()
     for binding in bindings:
         call, shape = binding.value, shape_of(binding.var)
+        if operator_name(call) == "relax.call_tir" and pattern_of(module, call) == ANCHOR_PATTERN:
+            anchored.add(binding.var)
         if shape is None or not _is_fused(module, call):
             continue
         counts = pattern_of(module, call) < INJECTIVE_PATTERN and not _rounds(binding)
@@ -111,6 +118,11 @@ def _cuts(module: IRModule, bindings: Sequence[relax.VarBinding]) -> dict[relax.
             chain, read = chains.get(var, _Chain()), shape_of(var)
             if read is None:
                 continue
+            if var in anchored and pattern_of(module, call) < INJECTIVE_PATTERN:
+                if math.prod(shape) > math.prod(read):
+                    cut.setdefault(binding.var, []).append(var)
+                    continue
+                anchored.add(binding.var)
             if (math.prod(shape) - math.prod(read)) * chain.cost >= KERNEL_OPS and (
                 chain.count >= LEAST_CHAIN or (read and read[-1] > 1)
             ):

@@ -79,7 +79,18 @@ def guessed_shape(value: ValueInfoProto, sizes: dict[str, int], length: int = LE
 def guessed_shapes(
     values: Sequence[ValueInfoProto], sizes: dict[str, int], length: int = LENGTHS[-1]
 ) -> dict[str, tuple[int, ...]]:
-    """Return a likely shape of each input; a first size that is another axis too is no batch."""
+    """Return a likely shape of each input; a first size that is another axis too is no batch, but for states.
+
+    A state is (layers, batch, units), whatever its name: its batch is the first size of another input.
+    """
+    firsts = {dim_name(dim) for value in values for dim in value.type.tensor_type.shape.dim[:1]} - {""}
+    for value in values:
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) != 3 or not is_known(dims[0]) or not is_known(dims[2]):
+            continue
+        batch = dim_name(dims[1])
+        if batch in firsts and not re.search(COUNTED, batch.lower()):
+            sizes.setdefault(batch, BATCH)
     for value in values:
         dims = value.type.tensor_type.shape.dim
         later = {dim_name(dim) for dim in dims[1:]} - {dim_name(dim) for dim in dims[:1]} - {""}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 
+from autotune.importer.onnx_model.scope import Array
 from autotune.importer.rewriting.emit import Emit, Node
-from autotune.importer.rewriting.registry import Inputs, converts, rewrites
-from autotune.importer.rewriting.relax_values import sizes_of
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN, UNFUSED_PATTERN, Inputs, converts, rewrites
+from autotune.importer.rewriting.relax_values import constant_of, dtype_of, sizes_of
 from schedules.vocabulary.errors import ModelError
 
 
@@ -37,6 +40,8 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
     Raises:
         ModelError: for images of one or three dimensions.
     """
+    if (by_columns := _by_columns(bb, inputs, attrs)) is not None:
+        return by_columns
     operands = [value for value in inputs[:5] if value is not None]
     has_bias, has_mask = inputs[3] is not None, inputs[4] is not None
     if len(sizes_of(inputs[0])) != 4:
@@ -71,8 +76,7 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
             return value * mask(n, row, oy, ox) if mask is not None else value
 
         columns = te.compute((batch, channels, kh, kw, out_h, out_w), sample, name="columns")
-        c = te.reduce_axis((0, per_group), "c")
-        i, j = te.reduce_axis((0, kh), "i"), te.reduce_axis((0, kw), "j")
+        c, i, j = (te.reduce_axis((0, size), axis) for size, axis in ((per_group, "c"), (kh, "i"), (kw, "j")))
         group_outputs = outputs // groups
         product = te.compute(
             (batch, outputs, out_h, out_w),
@@ -86,3 +90,107 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
         return te.compute(product.shape, lambda n, o, y, xx: product(n, o, y, xx) + bias(o), name="biased")
 
     return bb.emit_te(compute, *operands, primfunc_name_hint="deform_conv")
+
+
+def _by_columns(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]) -> relax.Expr | None:
+    """Sampled columns (n, oh, ow, kh · kw, c) times a matrix of weights; None for groups and for computed weights.
+
+    Channels lie innermost, so the four pixels around a position are four vectors. Their indices and weights are
+    computed once for all channels.
+    """
+    x, offset, bias, mask = inputs[0], inputs[2], inputs[3], inputs[4]
+    filters = constant_of(inputs[1])
+    groups, shared = int(attrs.get("group", 1)), int(attrs.get("offset_group", 1))
+    if filters is None or groups > 1 or len(sizes_of(x)) != 4 or dtype_of(x) != "float32":
+        return None
+    batch, channels, height, width = sizes_of(x)
+    outputs, _, *window = filters.shape
+    out_h, out_w = sizes_of(offset)[2:]
+    taps = math.prod(window)
+    count, size = batch * out_h * out_w * shared * taps, (height, width)
+
+    def in_order(value: relax.Expr, *shape: int) -> relax.Expr:
+        """``value`` (n, k, oh, ow) as (n, oh, ow, k), under another shape."""
+        return bb.emit(relax.op.reshape(bb.emit(relax.op.permute_dims(value, (0, 2, 3, 1))), shape))
+
+    def per_corner(name: str, element: Callable[..., tirx.Expr], *tensors: relax.Expr) -> relax.Expr:
+        def compute(at: te.Tensor, *masks: te.Tensor) -> te.Tensor:
+            def corner(q: Any, p: Any) -> tirx.Expr:
+                return element(size, (at(p, 0), at(p, 1)), q, *(values(p) for values in masks))
+
+            return te.compute((4, count), corner, name=name)
+
+        # Nothing fuses with it: fused into the columns, it would be computed for every channel.
+        return bb.emit_te(compute, *tensors, primfunc_name_hint=name, primfunc_attrs={"op_pattern": OPAQUE_PATTERN})
+
+    def columns(image: te.Tensor, places: te.Tensor, weights: te.Tensor) -> te.Tensor:
+        def sample(n: Any, oy: Any, ox: Any, tap: Any, c: Any) -> tirx.Expr:
+            row, total = c // (channels // shared) * taps + tap, tirx.const(0, "float32")
+            position = ((n * out_h + oy) * out_w + ox) * (shared * taps) + row
+            for q in range(4):
+                place = places(q, position)
+                pixel = image(n, place ^ (place >> 31), c)
+                total += weights(q, position) * tirx.Select(place >= 0, pixel, tirx.const(0, "float32"))
+            return total
+
+        return te.compute((batch, out_h, out_w, taps, channels), sample, name="deform_columns")
+
+    image = in_order(x, batch, height * width, channels)
+    starts = relax.const(np.tile(_starts((out_h, out_w), window, attrs), (1, 1, 1, shared, 1)))
+    moved = bb.emit(relax.op.add(in_order(offset, batch, out_h, out_w, shared * taps, 2), starts))
+    positions = bb.emit(relax.op.reshape(moved, (count, 2)))
+    places = per_corner("deform_places", _place, positions)
+    weights = per_corner("deform_weights", _weight, positions, *([] if mask is None else [in_order(mask, count)]))
+    attributes = {"op_pattern": UNFUSED_PATTERN}
+    sampled = bb.emit_te(
+        columns, image, places, weights, primfunc_name_hint="deform_columns", primfunc_attrs=attributes
+    )
+    matrix = np.ascontiguousarray(filters.transpose(2, 3, 1, 0).reshape(taps * channels, outputs))
+    rows = bb.emit(relax.op.reshape(sampled, (batch * out_h * out_w, taps * channels)))
+    product = bb.emit(relax.op.matmul(rows, relax.const(matrix)))
+    if bias is not None:
+        product = bb.emit(relax.op.add(product, bias))
+    result = bb.emit(relax.op.reshape(product, (batch, out_h, out_w, outputs)))
+    return relax.op.permute_dims(result, (0, 3, 1, 2))
+
+
+def _starts(size: tuple[int, int], window: Sequence[int], attrs: dict[str, Any]) -> Array:
+    """Return where the taps of all outputs read if no offset moves them: (1, oh, ow, kh · kw, 2), y first."""
+    strides, dilations = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))
+    lines = [
+        np.arange(count)[:, None] * int(step) - int(before) + np.arange(taps) * int(spread)
+        for count, taps, step, before, spread in zip(
+            size, window, strides, attrs.get("pads", (0, 0, 0, 0)), dilations, strict=False
+        )
+    ]
+    y, x = np.broadcast_arrays(lines[0][:, None, :, None], lines[1][None, :, None, :])
+    return np.stack([y, x], axis=-1).reshape(1, *size, -1, 2).astype(np.float32)
+
+
+def _place(size: tuple[int, int], position: tuple[tirx.Expr, tirx.Expr], q: tirx.Expr) -> tirx.Expr:
+    """The index in its image of one of four pixels around ``position``, or ¬ of an index if it lies outside."""
+    index, inside = tirx.const(0, "int32"), tirx.const(True, "bool")
+    for axis, count in enumerate(size):
+        first, last = tirx.floor(position[axis]) + _bit(q, axis), tirx.const(count - 1.0, "float32")
+        held = tirx.Cast("int32", tirx.max(tirx.min(first, last), tirx.const(0.0, "float32")))
+        held = tirx.max(tirx.min(held, count - 1), 0)  # of NaN, the cast makes any number
+        index = index * count + held
+        inside = tirx.all(inside, first >= 0, first <= last)
+    return tirx.Select(inside, index, tirx.bitwise_not(index))
+
+
+def _weight(size: tuple[int, int], position: tuple[tirx.Expr, tirx.Expr], q: tirx.Expr, *mask: tirx.Expr) -> tirx.Expr:
+    """The weight of a pixel, times the mask: 0 for positions outside of the image, NaN for NaN."""
+    total, outside = tirx.const(1, "float32"), tirx.const(False, "bool")
+    for axis, count in enumerate(size):
+        at = position[axis]
+        part = at - tirx.floor(at)
+        total *= tirx.Select(_bit(q, axis) > 0, part, 1 - part)
+        outside = tirx.any(outside, at <= -1, at >= count)
+    total = tirx.Select(outside, tirx.const(0, "float32"), total)
+    return total * mask[0] if mask else total
+
+
+def _bit(q: tirx.Expr, axis: int) -> tirx.Expr:
+    """1.0 if corner ``q`` is the lower one (axis 0), or the right one (axis 1)."""
+    return tirx.Cast("float32", q // 2 if axis == 0 else q % 2)

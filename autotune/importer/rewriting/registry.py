@@ -28,6 +28,9 @@ Converter = Callable[[relax.BlockBuilder, Inputs, dict[str, Any], int], relax.Ex
 INJECTIVE_PATTERN = 2
 """TVM's ``kInjective``: a kernel that is not fused behind an anchor."""
 
+UNFUSED_PATTERN = 4
+"""TVM's ``kOutEWiseFusable``: the readers fuse with it; its inputs, each read by many elements, do not."""
+
 OPAQUE_PATTERN = 8
 """TVM's ``kOpaque``: a kernel that nothing is fused into."""
 

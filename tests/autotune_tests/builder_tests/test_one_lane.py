@@ -63,13 +63,23 @@ def test_what_is_faster_is_installed_and_not_timed_again(request_of, timed):
     assert [path.name for path in request_of.out.parent.iterdir()] == [request_of.out.name]
 
 
-def test_the_untuned_build_is_installed_where_nothing_beats_it(request_of, timed, caplog):
+def test_the_untuned_build_is_installed_where_nothing_beats_it(request_of, timed, monkeypatch, caplog):
     timed += [2.0, 1.0]
+    monkeypatch.setattr(one_lane, "is_faster", lambda *_: True)
     result = build_on_one_lane(request_of, request_of.whole)
     assert not is_tuned(result.plan)
     assert result.latency_ms == {"untuned": 1000.0, "tuned": 1000.0}
     assert not is_tuned(read_artifact(request_of.out).plan)
     assert "the untuned build is the fastest" in caplog.text
+
+
+def test_the_untuned_build_is_not_installed_for_one_disturbed_timing(request_of, timed, monkeypatch, caplog):
+    timed += [2.0, 1.0]
+    monkeypatch.setattr(one_lane, "is_faster", lambda *_: False)
+    result = build_on_one_lane(request_of, request_of.whole)
+    assert is_tuned(result.plan)
+    assert is_tuned(read_artifact(request_of.out).plan)
+    assert "the untuned build" not in caplog.text
 
 
 def test_an_interrupted_run_is_verified_but_not_timed(request_of, timed):

@@ -17,6 +17,7 @@ from autotune.runtime.model_timing import (
     RACE_RUNS,
     WARM_RUNS,
     at_work,
+    is_faster,
     median_s,
     median_timeline,
     occupied_s,
@@ -108,6 +109,16 @@ def test_a_comparison_is_over_once_the_second_one_has_lost_every_round(clock):
     calls.clear()
     assert ratios(slow, fast) == pytest.approx((1.1,) * 3)  # what is gained is measured in full
     assert len(calls) >= WARM_RUNS + 2 * DUEL_RUNS
+
+
+def test_a_model_is_faster_if_its_median_and_its_shortest_run_are(clock):
+    def times(*rounds):
+        return clock.sequence([0.02] * WARM_RUNS + [took for took in rounds * DUEL_RUNS for _ in (0, 1)])
+
+    assert is_faster(times(0.02), times(0.03))
+    assert not is_faster(times(0.02), times(0.02))
+    assert not is_faster(times(0.02), times(0.03, 0.03, 0.03, 0.01)), "other processes hold it up in most rounds"
+    assert not is_faster(times(0.02, 0.03, 0.02, 0.04), times(0.03, 0.02, 0.04, 0.025)), "it is in half of the rounds"
 
 
 def test_models_that_take_seconds_are_run_a_few_times(clock):

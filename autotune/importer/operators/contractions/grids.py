@@ -12,13 +12,14 @@ it needs no bound, and read it in any case. TVM does not see through bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax, te, tirx
 
-from autotune.importer.rewriting.registry import OPAQUE_PATTERN, Inputs, converts
+from autotune.importer.rewriting.registry import OPAQUE_PATTERN, UNFUSED_PATTERN, Inputs, converts
 from autotune.importer.rewriting.relax_values import dtype_of, sizes_of, text_of
 
 TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
@@ -29,9 +30,6 @@ SHARPNESS = -0.75
 
 FARTHEST = 2.0**62
 """Pixels from which on a position, like NaN, counts as the image's first edge, as in ONNX Runtime."""
-
-UNFUSED_PATTERN = 4
-"""TVM's ``kOutEWiseFusable``: the readers fuse with it; its inputs, each read by many elements, do not."""
 
 
 @dataclass(frozen=True)
@@ -114,23 +112,29 @@ def grid_sample(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
         positions = bb.normalize(relax.op.astype(positions, real))
     padding = text_of(attrs, "padding_mode", "zeros")
     grid = Grid(tuple(sizes_of(x)[2:]), taps, padding, bool(attrs.get("align_corners", 0)), real)
-    rank = len(grid.sizes)
+    rank, where = len(grid.sizes), tuple(sizes_of(positions)[:-1])
+    flat = bb.normalize(relax.op.reshape(positions, (math.prod(where), rank)))
 
     def emitted(name: str, element: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]) -> relax.Expr:
         def compute(at: te.Tensor) -> te.Tensor:
-            def tap(n: tirx.Var, k: tirx.Var, *where: tirx.Var) -> tirx.Expr:
+            def tap(k: tirx.Var, p: tirx.Var) -> tirx.Expr:
                 axis = k // taps
-                return element(at(n, *where, rank - 1 - axis), axis, k % taps)
+                return element(at(p, rank - 1 - axis), axis, k % taps)
 
-            return te.compute((at.shape[0], rank * taps, *at.shape[1:-1]), tap, name=name)
+            # All positions of a tap lie together: vectors are whole however few there are in a row.
+            return te.compute((rank * taps, at.shape[0]), tap, name=name)
 
         # Nothing fuses with it: fused into the sum, it would be computed for every channel.
         attributes = {"op_pattern": OPAQUE_PATTERN}
-        return bb.emit_te(compute, positions, primfunc_name_hint=name, primfunc_attrs=attributes)
+        return bb.emit_te(compute, flat, primfunc_name_hint=name, primfunc_attrs=attributes)
 
     tensors = [emitted("grid_places", grid.place), *([emitted("grid_weights", grid.weight)] if taps > 1 else ())]
     sampled = bb.emit_te(
-        _summed(grid), x, *tensors, primfunc_name_hint="grid_sample", primfunc_attrs={"op_pattern": UNFUSED_PATTERN}
+        _summed(grid, where[1:]),
+        x,
+        *tensors,
+        primfunc_name_hint="grid_sample",
+        primfunc_attrs={"op_pattern": UNFUSED_PATTERN},
     )
     return sampled if dtype_of(sampled) == dtype else relax.op.astype(sampled, dtype)
 
@@ -149,13 +153,20 @@ def _curve(part: tirx.Expr, tap: tirx.Var) -> tirx.Expr:
     return tirx.Select(tap == 0, far(part + 1), tirx.Select(tap == 3, far(2 - part), inner))
 
 
-def _summed(grid: Grid) -> Callable[..., te.Tensor]:
-    """The sum over the taps of all axes, the innermost first; what is outside is zero, whatever its weight."""
+def _summed(grid: Grid, shape: tuple[int, ...]) -> Callable[..., te.Tensor]:
+    """The sum over the taps of all axes, the innermost first; what is outside is zero, whatever its weight.
+
+    Args:
+        shape: of the result, without batch and channels.
+    """
     rank, taps = len(grid.sizes), grid.taps
 
     def compute(x: te.Tensor, places: te.Tensor, *weights: te.Tensor) -> te.Tensor:
         def sample(n: tirx.Var, c: tirx.Var, *where: tirx.Var) -> tirx.Expr:
-            at = [[places(n, axis * taps + tap, *where) for tap in range(taps)] for axis in range(rank)]
+            position: tirx.Expr = n
+            for size, index in zip(shape, where, strict=True):
+                position = position * size + index
+            at = [[places(axis * taps + tap, position) for tap in range(taps)] for axis in range(rank)]
             held = [[pixel ^ (pixel >> 31) if grid.padding == "zeros" else pixel for pixel in axis] for axis in at]
 
             def tap_of(chosen: tuple[int, ...]) -> tirx.Expr:
@@ -175,12 +186,12 @@ def _summed(grid: Grid) -> Callable[..., te.Tensor]:
                     return along((*chosen, 0))
                 total = None
                 for tap in range(taps):
-                    part = tirx.Cast(x.dtype, weights[0](n, axis * taps + tap, *where)) * along((*chosen, tap))
+                    part = tirx.Cast(x.dtype, weights[0](axis * taps + tap, position)) * along((*chosen, tap))
                     total = part if total is None else total + part
                 return total
 
             return along(())
 
-        return te.compute((*x.shape[:2], *places.shape[2:]), sample, name="grid_sample")
+        return te.compute((*x.shape[:2], *shape), sample, name="grid_sample")
 
     return compute

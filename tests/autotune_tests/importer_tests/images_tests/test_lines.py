@@ -74,13 +74,32 @@ def columns():
     return model(nodes, weights, shapes, ["y0"]), shapes
 
 
+def words(channels=1):
+    """Filters as wide as their image over the rows of an image, as text classifiers have them."""
+    nodes = [
+        helper.make_node("Conv", ["x0", "w0", "b0"], ["a"]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Squeeze", ["r", "last"], ["s"]),
+        helper.make_node("ReduceMax", ["s"], ["y0"], axes=[2], keepdims=0),
+        helper.make_node("Conv", ["x0", "w1"], ["y1"], pads=[2, 0, 1, 0], strides=[2, 1], dilations=[3, 1]),
+    ]
+    shapes = [(2, channels, 31, 24)]
+    weights = {"w0": weight(20, channels, 3, 24), "b0": weight(20), "w1": weight(8, channels, 4, 24)}
+    return model(nodes, weights | {"last": np.array([3])}, shapes, ["y0", "y1"]), shapes
+
+
+def images_of_words():
+    """The same over images of several channels."""
+    return words(channels=5)
+
+
 def calls(module):
     """Names and result shapes of the operators, in order."""
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
     return [(str(getattr(getattr(b.value, "op", None), "name", "")), shape_of(b.var)) for b in bindings]
 
 
-@pytest.mark.parametrize("graph_of", [speech, columns], ids=lambda graph_of: graph_of.__name__)
+@pytest.mark.parametrize("graph_of", [speech, columns, words, images_of_words], ids=lambda graph_of: graph_of.__name__)
 def test_the_same_is_computed(graph_of, tmp_path):
     graph, shapes = graph_of()
     written(graph, tmp_path)
@@ -94,6 +113,15 @@ def test_convolutions_have_their_template_and_take_what_is_elementwise_behind_th
     assert "generic" not in kinds
     assert sum(task.template == "conv2d" for task in program.tasks) == 2
     assert len(program.tasks) <= 9
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_filters_as_wide_as_their_image_are_convolved_along_rows(channels, tmp_path):
+    module = lines_as_images(import_graph(simplify(load_model(written(words(channels)[0], tmp_path)))))
+    results = [shape for name, shape in calls(module) if name == "relax.nn.conv2d"]
+    assert results == [(2, 20, 1, 29), (2, 8, 1, 13)]
+    turned = [shape for name, shape in calls(module) if name == "relax.permute_dims"]
+    assert turned == [(2, channels, 24, 31)], "once for both"
 
 
 def test_only_what_needs_a_signal_goes_back_to_one(tmp_path):

@@ -53,6 +53,36 @@ def test_one_number_of_a_row_stays_with_it_while_the_chain_is_short(chain, count
     assert len(kernels(scaled(chain, 56, shape=(1, 56, 56, 1)), tmp_path)) == count
 
 
+REPEATED = {
+    "Conv": ((1, 20, 1, 101), (20, 20, 1, 1), (1, 20, 20, 101)),
+    "ConvTranspose": ((1, 20, 1, 51), (20, 20, 1, 3), (1, 20, 20, 53)),
+    "MatMul": ((4, 1, 32), (32, 48), (4, 9, 48)),
+}
+"""Operator → shapes of its operands and of a tensor in which its result is repeated."""
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+@pytest.mark.parametrize("activations", [(), ("Sigmoid",)])
+def test_a_product_does_not_take_along_a_tensor_in_which_it_is_repeated(kind, activations, tmp_path):
+    rng = np.random.default_rng(0)
+    x, weights, larger = (rng.standard_normal(shape).astype(np.float32) for shape in REPEATED[kind])
+    names = ["product", *activations]
+    nodes = [
+        helper.make_node(kind, ["x", "w"], ["product"]),
+        *(helper.make_node(kind, [read], [kind]) for read, kind in itertools.pairwise(names)),
+        helper.make_node("Add", ["u", "u2"], ["sum"]),
+        helper.make_node("Add", ["sum", names[-1]], ["both"]),
+        helper.make_node("Relu", ["both"], ["y"]),
+    ]
+    inputs = [value("x", x.shape), value("u", larger.shape), value("u2", larger.shape)]
+    model = model_of(nodes, inputs, ["y"], {"w": weights})
+    program = imported(model, tmp_path)
+    assert not any(task.template == "generic" for task in program.tasks)
+    for task in program.tasks:
+        assert "relu" not in task.name or task.template == "elementwise"
+    assert close(*run(model, tmp_path, {"x": x, "u": larger, "u2": larger}))
+
+
 def test_results_stay(tmp_path):
     rng = np.random.default_rng(0)
     feed = {"x": rng.standard_normal((1, 28, 28, CHANNELS)), "c": rng.random(CHANNELS) + 0.1}

@@ -81,3 +81,16 @@ def test_only_lengths_get_several_sets(shapes, several):
         sizes = {size for shape in shapes_of_set.values() for size in shape}
         assert length in sizes
         assert not sizes & (set(LENGTHS) - {length})  # they move together
+
+
+@pytest.mark.parametrize("names", [("input2", "input3"), ("onnx::LSTM_2", "past"), ("h0", "c0")])
+def test_the_batch_of_states_of_any_name_is_no_length(names):
+    shapes = {"x": ("b", "t", 256), "tokens": ("b", "u"), **dict.fromkeys(names, (1, "b", 320))}
+    for length, shapes_of_set in zip(LENGTHS, guessed_sets([value(*item) for item in shapes.items()]), strict=True):
+        assert list(shapes_of_set.values()) == [(1, length, 256), (1, length), (1, 1, 320), (1, 1, 320)]
+
+
+def test_a_length_of_three_axes_is_no_batch_of_states():
+    shapes = {"x": ("frames", 80), "mask": (4, "frames", 1)}
+    sets = guessed_sets([value(*item) for item in shapes.items()])
+    assert [shapes_of_set["x"][0] for shapes_of_set in sets] == list(LENGTHS)

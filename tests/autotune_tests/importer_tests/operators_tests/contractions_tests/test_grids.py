@@ -5,6 +5,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from tests.autotune_tests.importer_tests.built import imported
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 RNG = np.random.default_rng(0)
@@ -115,3 +116,12 @@ def test_halves_are_sampled_in_fp32(tiny_build):
     (theirs,) = reference.run(None, {"x": x.astype(np.float32), "g": grid})
     (ours,) = tiny_build(model).run(None, {"x": x, "g": grid})
     np.testing.assert_array_equal(ours, theirs.astype(np.float16))
+
+
+def test_positions_of_short_rows_lie_together(tmp_path):
+    """Rows of 9 positions fill no vector of 16."""
+    model = model_of(
+        [sampled("y", mode="linear")], [value("x", (5, 1, 6, 7)), value("g", (5, 9, 9, 2))], ["y"], opset=20
+    )
+    shapes = {task.name: task.shapes for task in imported(model, tmp_path).tasks}
+    assert shapes["grid_places"][-1] == shapes["grid_weights"][-1] == (4, 5 * 9 * 9)

@@ -11,8 +11,9 @@ not divide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -47,18 +48,23 @@ class Turn:
     Attributes:
         load: the access to it; ``value`` reads nothing else.
         value: an element of the result.
-        sizes: of the result's axes, cut so that ``steps`` exist.
-        steps: elements of the tensor that a step of each axis goes on by.
-        start: the element that is read first.
+        axes: variables of the result's axes, cut so that there is ``across``.
+        sizes: of these axes.
+        position: the element of the tensor that is read.
         across: the axis whose neighbours are neighbours in the tensor.
     """
 
     load: TensorLoad
     value: tirx.Expr
+    axes: tuple[tirx.Var, ...]
     sizes: tuple[int, ...]
-    steps: tuple[int, ...]
-    start: int
+    position: tirx.Expr
     across: int
+
+    def at(self, places: Sequence[tirx.Expr]) -> tirx.Expr:
+        """``position`` at a place along every axis."""
+        values = dict(zip(self.axes, places, strict=True))
+        return tvm_ffi.structural_map(self.position, (tirx.Var, lambda var: values.get(var, var)))
 
     @property
     def side(self) -> int:
@@ -97,15 +103,20 @@ def turn_of(func: tirx.PrimFunc) -> Turn | None:
     )
     if used != read or not is_dense or str(load.ty.dtype) not in SIZES or str(store.buffer.ty.dtype) not in SIZES:
         return None
-    cut = _cut(_position(load.source, load.indices), list(zip(variables, shape, strict=True)))
-    if cut is None:
+    position, axes = _cut(_position(load.source, load.indices), list(zip(variables, shape, strict=True)))
+    axes = [(var, size) for var, size in axes if size > 1]
+    across = [number for number, (var, _) in enumerate(axes[:-1]) if _goes_by_one(position, var)]
+    if len(across) != 1 or _goes_by_one(position, axes[-1][0]):
         return None
-    sizes, steps, start = cut
-    across = [axis for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)) if step == 1 and size > 1]
-    if len(across) != 1 or across[0] == len(sizes) - 1 or min(steps) < 0:
-        return None
-    turn = Turn(load, store.value, sizes, steps, start, across[0])
+    names, sizes = zip(*axes, strict=True)
+    turn = Turn(load, store.value, names, sizes, position, across[0])
     return turn if turn.side else None
+
+
+def _goes_by_one(position: tirx.Expr, axis: tirx.Var) -> bool:
+    """Return whether ``position`` is the place along ``axis`` and something else."""
+    parts = detect_linear_equation(position, [axis])
+    return len(parts) == 2 and isinstance(parts[0], tirx.IntImm) and int(parts[0]) == 1
 
 
 def in_squares(func: tirx.PrimFunc, turn: Turn, side: int, chunks: int) -> tirx.PrimFunc:
@@ -166,28 +177,29 @@ class _Nest:
         strips = -(-self._columns // self._beside)
         *outer, strip, row = _digits(place, [*self._outer_sizes(), strips, self._rows])
         outer_axes = [axis for axis in range(self._along) if axis != turn.across]
-        read = written = _const(0)
-        for axis, digit in zip(outer_axes, outer, strict=True):
-            read += digit * _const(turn.steps[axis])
+        places, written = dict(zip(outer_axes, outer, strict=True)), _const(0)
+        for axis, digit in places.items():
             written += digit * _const(math.prod(turn.sizes[axis + 1 :]))
         beside = _variable("beside")
         column = strip * _const(self._beside) + beside
         first_row = _first(row, side, self._length)
         first_column = _first(column, side, turn.sizes[turn.across])
-        rows = [read + first_column + self._read_at(first_row, number) + _const(turn.start) for number in range(side)]
+        places[turn.across] = first_column
+        rows = [self._read_at(places, first_row + _const(number)) for number in range(side)]
         stride = math.prod(turn.sizes[turn.across + 1 :])
         body = self._square(rows, written + first_column * _const(stride) + first_row, stride)
         if self._columns % self._beside:
             body = tirx.IfThenElse(column < _const(self._columns), body, None)
         return tirx.For(beside, _const(0), _const(self._beside), tirx.ForKind.SERIAL, body)
 
-    def _read_at(self, first: tirx.Expr, number: int) -> tirx.Expr:
-        """Return where a vector lies that is ``number`` places behind ``first`` along the last axes."""
-        sizes, steps = self._turn.sizes[self._along :], self._turn.steps[self._along :]
-        total = _const(0)
-        for digit, step in zip(_digits(first + _const(number), sizes), steps, strict=True):
-            total += digit * _const(step)
-        return total
+    def _read_at(self, places: dict[int, tirx.Expr], row: tirx.Expr) -> tirx.Expr:
+        """Return where the vector of a row lies.
+
+        Args:
+            places: along all axes but the last ones, which ``row`` is of.
+        """
+        last = dict(enumerate(_digits(row, self._turn.sizes[self._along :]), self._along))
+        return self._turn.at([place for _, place in sorted((places | last).items())])
 
     def _square(self, rows: Sequence[tirx.Expr], written: tirx.Expr, stride: int) -> tirx.Stmt:
         """Load a square, turn it, and store its columns."""
@@ -225,38 +237,77 @@ class _Nest:
         return tirx.For(lane, _const(0), _const(side), tirx.ForKind.VECTORIZED, store)
 
 
-def _cut(position: tirx.Expr, axes: list[tuple[tirx.Var, int]]) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
-    """Sizes and steps of ``axes``, cut wherever ``position`` has a part of one; and the first position."""
+Axes = list[tuple[tirx.Var, int]]
+
+
+def _cut(position: tirx.Expr, axes: Axes) -> tuple[tirx.Expr, Axes]:
+    """``position`` with ``axes`` cut wherever it has a part of one."""
     for _ in range(MOST_CUTS):
         analyzer = Analyzer()
         for var, size in axes:
             analyzer.bind(var, Range.from_min_extent(tirx.const(0, var.ty.dtype), tirx.const(size, var.ty.dtype)))
-        position = analyzer.simplify(position)
+        position = _parts_apart(analyzer.simplify(position), axes)
         parts = [part for kind in (tirx.FloorMod, tirx.FloorDiv) for part in nodes_below(position, kind)]
-        number = next((at for at, (var, size) in enumerate(axes) for part in parts if _divides(part, var, size)), None)
-        if number is None:
+        cuts = (_inner_size(part, number, axes) for part in parts for number in range(len(axes)))
+        number, inner = next(((at, size) for at, size in cuts if size), (-1, 0))
+        if not inner:
             break
         var, size = axes[number]
-        inner = next(int(part.b) for part in parts if _divides(part, var, size))
         dtype = var.ty.dtype
         outer_var, inner_var = (tirx.Var(f"{var.name}{end}", dtype) for end in ("o", "i"))
         joined = outer_var * tirx.const(inner, dtype) + inner_var
         position = tvm_ffi.structural_map(position, (tirx.Var, _renamed(var, joined)))
         axes[number : number + 1] = [(outer_var, size // inner), (inner_var, inner)]
-    moves = detect_linear_equation(position, [var for var, _ in axes])
-    if len(moves) != len(axes) + 1 or not all(isinstance(move, tirx.IntImm) for move in moves):
-        return None
-    *steps, start = (int(move) for move in moves)
-    kept = [axis for axis, (_, size) in enumerate(axes) if size > 1]
-    return tuple(axes[axis][1] for axis in kept), tuple(steps[axis] for axis in kept), start
+    return position, axes
 
 
-def _renamed(old: tirx.Var, new: tirx.Expr):  # type: ignore[no-untyped-def]  # a callable for ``structural_map``
+def _renamed(old: tirx.Var, new: tirx.Expr) -> Callable[[tirx.Var], tirx.Expr]:
     return lambda var: new if var.same_as(old) else var
 
 
-def _divides(part: tirx.FloorMod | tirx.FloorDiv, var: tirx.Var, size: int) -> bool:
-    return part.a.same_as(var) and isinstance(part.b, tirx.IntImm) and 1 < int(part.b) < size and not size % int(part.b)
+Part = Any  # tirx.FloorMod or tirx.FloorDiv; TVM has no types to check against
+
+
+def _inner_size(part: Part, number: int, axes: Axes) -> tuple[int, int]:
+    """Return ``number``, and by what that axis is cut for a part of it or of a sum with others; 0 if by nothing."""
+    var, size = axes[number]
+    if not isinstance(part.b, tirx.IntImm):
+        return number, 0
+    inner = int(part.b) if part.a.same_as(var) else _common_step(part, var, axes)
+    return number, inner if 1 < inner < size and not size % inner else 0
+
+
+def _common_step(part: Part, var: tirx.Var, axes: Axes) -> int:
+    """Return what divides every term of a part but ``var``, which it has once; 0 if it is no such sum."""
+    variables = [own for own, _ in axes]
+    terms = detect_linear_equation(part.a, variables)
+    if len(terms) != len(axes) + 1 or not all(isinstance(term, tirx.IntImm) for term in terms):
+        return 0
+    own = next(number for number, other in enumerate(variables) if other.same_as(var))
+    if int(terms[own]) != 1:
+        return 0
+    return math.gcd(int(part.b), *(int(term) for number, term in enumerate(terms) if number != own))
+
+
+def _parts_apart(position: tirx.Expr, axes: Axes) -> tirx.Expr:
+    """``position`` with (g·a + v) div g·b as a div b, and its remainder as g·(a mod b) + v, for an axis v below g."""
+
+    def apart(part: Part) -> tirx.Expr:
+        for var, size in axes:
+            step = _common_step(part, var, axes) if isinstance(part.b, tirx.IntImm) else 0
+            if step < 2 or size > step or part.a.same_as(var):
+                continue
+            dtype = var.ty.dtype
+            analyzer = Analyzer()
+            analyzer.bind(var, Range.from_min_extent(tirx.const(0, dtype), tirx.const(size, dtype)))
+            above = analyzer.simplify(tirx.floordiv(part.a - var, tirx.const(step, dtype)))
+            count = tirx.const(int(part.b) // step, dtype)
+            if isinstance(part, tirx.FloorDiv):
+                return tirx.floordiv(above, count)
+            return tirx.floormod(above, count) * tirx.const(step, dtype) + var
+        return part
+
+    return tvm_ffi.structural_map(position, ((tirx.FloorMod, tirx.FloorDiv), apart), order="post")
 
 
 def _position(buffer: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:

@@ -67,7 +67,7 @@ def test_what_is_computed_of_an_element(of):
 def test_places_within_steps_are_put_in_order(seed):
     """Random sizes: (n, steps · channels / 16, counts, 16) → (n, channels, counts · steps), as of a decoder."""
     rng = np.random.default_rng(seed)
-    steps, channels = int(rng.choice([2, 3, 5, 8])), 16 * int(rng.integers(1, 3))
+    steps, channels = int(rng.choice([2, 4, 6, 8])), 8 * int(rng.integers(1, 6))
     batch, count = int(rng.integers(1, 3)), int(rng.integers(9, 40))
     x = te.placeholder((batch, steps * channels // 16, count, 16), name="x")
 
@@ -85,7 +85,7 @@ def test_places_within_steps_are_put_in_order(seed):
 
 
 def test_others_are_left_alone():
-    """Copies, short axes, two tensors, indices as numbers, and conditions on places."""
+    """Copies, short axes, two tensors, indices as numbers and conditions on places."""
     x, z = te.placeholder((40, 30), name="x"), te.placeholder((30, 40), name="z")
     shape = (30, 40)
     assert not by_squares(permuted((40, 5, 30), (1, 0, 2)))
@@ -95,7 +95,6 @@ def test_others_are_left_alone():
         lambda i, j: x(j, i) + z(i, j),
         lambda i, j: x(j, i) + i.astype("float32"),
         lambda i, j: tirx.if_then_else(i < 3, 0.0, x(j, i)),
-        lambda i, j: x(39 - j, i),
     ):
         y = te.compute(shape, element, name="y")
         tensors = (x, z) if len(y.op.input_tensors) > 1 else (x,)

@@ -53,6 +53,9 @@ SMALL = 4096
 LEAST_ROW = 8
 """Elements of the innermost axis from which rows are loops of their own. Heuristic: shorter ones have few vectors."""
 
+LEAST_VECTORS = 4
+"""Vectors of a row from which they are a loop of their own. Heuristic: shorter ones have few turns."""
+
 MOST_PARTS = 6
 """Conditions at which rows are cut. Heuristic: each of them doubles what the compiler sees."""
 
@@ -227,6 +230,14 @@ def _by_rows(block: tirx.SBlock, vector: int, chunks: int) -> bool:
     return fits and not _branches_by_remainders(block)
 
 
+def _has_rows_of_vectors(block: tirx.SBlock, vector: int, chunks: int) -> bool:
+    """Return whether vectors get a loop in each row: in one loop over all, divisions find the row of each of them."""
+    sizes = extents(block, SPATIAL)
+    rows, row = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
+    fits = vector > 1 and row % vector == 0 and row >= LEAST_VECTORS * vector and rows >= max(2, chunks)
+    return fits and turned_axis(block) is None
+
+
 def _is_spread(block: tirx.SBlock) -> bool:
     """Return whether lanes read every second, third … element: LLVM permutes vectors, where TVM inserts each number."""
     return any(steps[-1] not in (0, 1) and abs(steps[-1]) < FAR for steps in steps_of_reads(block))
@@ -334,6 +345,10 @@ def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, u
             sch.annotate(loops[-1], CUT, 1)
         else:
             sch.annotate(loops[-1], APART, 1)
+    elif _has_rows_of_vectors(sch.get(block), vector, chunks):
+        outer, steps, unroll = sch.fuse(*loops[:-1]), size // int(sch.get(loops[-1]).extent), 1
+        _, inner = sch.split(loops[-1], [None, vector])
+        sch.vectorize(inner)
     else:
         outer, steps = _vectors(sch, block, loops, vector), size // vector
     if unroll > 1 and steps % unroll == 0 and steps // unroll >= chunks:

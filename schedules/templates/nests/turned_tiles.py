@@ -68,7 +68,7 @@ class Turn:
 
     @property
     def side(self) -> int:
-        """Of the largest square that fits; 0 if none does."""
+        """The side of the largest square that fits; 0 if none does."""
         shorter = min(self.sizes[self.across], math.prod(self.sizes[self.across + 1 :]))
         return next((side for side in SIDES if side <= shorter), 0)
 

@@ -110,8 +110,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         vectors = tuple(v for v in (1, lanes // 2, lanes, 2 * lanes, 4 * lanes) if v and size % v == 0)
         unrolled: tuple[int, ...] = (1, 4)
         if "side" in anchor.geometry:
-            first = int(anchor.geometry["side"])
-            vectors, unrolled = tuple(side for side in SIDES if side <= first), (1,)
+            vectors, unrolled = tuple(side for side in SIDES if side <= int(anchor.geometry["side"])), (1,)
+            first = min(lanes, vectors[0])
         elif "picked" in anchor.geometry and lanes in vectors:  # a vector is what a permutation makes
             vectors, unrolled = (lanes,), (1,)
         elif int(anchor.geometry.get("turned", 0)) > lanes and lanes not in vectors:

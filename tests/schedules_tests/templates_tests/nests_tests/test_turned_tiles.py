@@ -99,3 +99,9 @@ def test_others_are_left_alone():
         y = te.compute(shape, element, name="y")
         tensors = (x, z) if len(y.op.input_tensors) > 1 else (x,)
         assert not by_squares(from_te(*tensors, y))
+
+
+@pytest.mark.parametrize(("isa", "side"), [("avx512", 16), ("avx2", 8)])
+def test_first_guesses_have_squares_of_a_register(isa, side):
+    space = claim(permuted((37, 53), (1, 0)), Target(kind="llvm", isa=isa, threads=1)).space
+    assert space.initial[0].integer("vector") == side

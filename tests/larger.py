@@ -16,7 +16,6 @@ LARGER: Mapping[str, Mapping[str, int]] = {
     "autotune/importer/operators/dynamic/open_sizes.py": {"": 438},
     "autotune/importer/operators/dynamic/regions.py": {"sampled": 64},
     "autotune/importer/operators/dynamic/suppression.py": {"greedy": 75},
-    "autotune/importer/operators/moving.py": {"": 416},
     "autotune/importer/operators/resampling.py": {"": 412},
     "autotune/importer/rewriting/emit.py": {"Emit": 16},
     "schedules/templates/by_hand/attention.py": {"_for_few": 72, "kernel": 61},

@@ -35,7 +35,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.onnx_model.graph_walk import subgraphs
-from autotune.validation.arithmetic.exact_conv import convolution
+from autotune.validation.arithmetic.exact_conv import convolution, transposed_convolution
 from autotune.validation.arithmetic.exact_means import MEANS, write_mean
 from autotune.validation.arithmetic.hoisted_branches import hoist_branches, only_chooses
 from autotune.validation.arithmetic.model_work import conv_shapes, value_shapes
@@ -87,6 +87,7 @@ RUNTIME_TYPES = {
 WRITTEN = {
     **dict.fromkeys(MEANS, "_mean"),
     "Conv": "_conv",
+    "ConvTranspose": "_conv",
     "QuantizeLinear": "_quantize",
     "DequantizeLinear": "_dequantize",
     "DynamicQuantizeLinear": "_dynamic_quantize",
@@ -306,7 +307,8 @@ class _Widened:
         shapes = [self.shapes.get(value) for value in (node.input[0], node.input[1], node.output[0])]
         if any(shape is None or None in shape for shape in shapes):
             raise NotWidenedError(f"the shape of the convolution '{node.name}' is not known")
-        convolution(self, node, *shapes)  # type: ignore[arg-type]  # checked the line before
+        write = convolution if node.op_type == "Conv" else transposed_convolution
+        write(self, node, *shapes)  # type: ignore[arg-type]  # checked the line before
         return True
 
     def _mean(self, node: NodeProto) -> bool:

@@ -42,6 +42,7 @@ from autotune.importer.operators.contractions import (  # noqa: F401  # as above
     integer_products,
     reductions,
     sequences,
+    transposed,
 )
 from autotune.importer.operators.control import inlined
 from autotune.importer.operators.dynamic import ordering, regions, scatters, sequence_values, suppression  # noqa: F401  # as above

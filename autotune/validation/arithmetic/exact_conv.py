@@ -1,8 +1,12 @@
-"""A convolution as products of matrices, for ``widen``: ONNX Runtime's CPU provider has no 64-bit convolution.
+"""Convolutions as products of matrices, for ``widen``: ONNX Runtime's CPU provider has none of 64 bits.
 
     y[n, g, m, p] = Σ over c, k of w[g, m, c, k] · x[n, g, c, p·stride + k·dilation − pad]
 
 Along each spatial axis the places p·stride + k·dilation − pad are gathered; those outside of x read an appended zero.
+
+A transposed convolution multiplies first, u[n, g, m, k, j] = Σ over c of w[g, c, m, k] · x[n, g, c, j]. One axis after
+the other then becomes the sum of the u[k, j] with j·stride + k·dilation − pad = p.
+
 Kernel offsets of the first spatial axis are taken in pieces, so that the gathered columns stay small.
 
 Operators here are those of every opset: Concat, Gather, Reshape, Transpose, MatMul, Add.
@@ -62,11 +66,47 @@ def convolution(
         piece = graph.reshaped(piece, (groups, weight[0] // groups, depth * math.prod(taken)))
         product = graph.emit("MatMul", piece, columns)
         total = graph.emit("Add", total, product) if total else product
+    _finish(graph, node, total, result)
+
+
+def _finish(graph: Writer, node: NodeProto, total: str, result: Sequence[int]) -> None:
+    """Write the output of ``node``: ``total`` in the shape ``result``, and the bias if there is one."""
     biased = len(node.input) > 2 and node.input[2] != ""
     total = graph.reshaped(total, result, output="" if biased else node.output[0])
     if biased:
-        bias = graph.reshaped(node.input[2], (-1, *(1 for _ in outer)))
+        bias = graph.reshaped(node.input[2], (-1, *(1 for _ in result[2:])))
         graph.emit("Add", total, bias, output=node.output[0])
+
+
+def transposed_convolution(
+    graph: Writer, node: NodeProto, data: tuple[int, ...], weight: tuple[int, ...], result: tuple[int, ...]
+) -> None:
+    """Write the ConvTranspose ``node``, as ``convolution``.
+
+    Args:
+        weight: (channels in, channels out / groups, kernel …).
+    """
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    (batch, channels, *spatial), (_, outputs, *kernel) = data, weight
+    groups = attributes.get("group", 1)
+    filters = graph.reshaped(node.input[1], (groups, channels // groups, outputs * math.prod(kernel)))
+    filters = graph.emit("Transpose", filters, perm=[0, 2, 1])
+    image = graph.reshaped(node.input[0], (batch, groups, channels // groups, math.prod(spatial)))
+    total = graph.emit("MatMul", filters, image)
+    before = batch * groups * outputs
+    for axis, pairs in enumerate(_pairs(attributes, spatial, kernel, result[2:])):
+        taps, size = kernel[axis], spatial[axis]
+        inner, behind = math.prod(kernel[axis + 1 :]), math.prod(spatial[axis + 1 :])
+        total = graph.reshaped(total, (before, taps, inner, size, behind))
+        total = graph.emit("Transpose", total, perm=[0, 1, 3, 2, 4])
+        total = graph.reshaped(total, (before, taps * size, inner * behind))
+        total = graph.emit("Concat", total, graph.constant(np.zeros((before, 1, inner * behind))), axis=1)
+        terms = [graph.emit("Gather", total, graph.constant(row), axis=1) for row in pairs]
+        total = terms[0]
+        for term in terms[1:]:
+            total = graph.emit("Add", total, term)
+        before *= result[2 + axis]
+    _finish(graph, node, total, result)
 
 
 def _columns(graph: Writer, value: str, data: tuple[int, ...], places: Sequence[NDArray[np.int64]]) -> str:
@@ -103,3 +143,29 @@ def _places(
         at = np.arange(count)[None] * stride + np.arange(taps)[:, None] * dilation - pads[axis]
         places.append(np.where((at < 0) | (at >= size), size, at))
     return places
+
+
+def _pairs(
+    attributes: dict[str, Any], spatial: Sequence[int], kernel: Sequence[int], outer: Sequence[int]
+) -> list[NDArray[np.int64]]:
+    """For each spatial axis the terms of every output, (terms, outputs).
+
+    A term is k · size + j; kernel · size stands for none.
+    """
+    rank = len(kernel)
+    strides, dilations = (attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
+    pads, extra = list(attributes.get("pads", [0] * 2 * rank)), attributes.get("output_padding", [0] * rank)
+    mode = attributes.get("auto_pad", b"NOTSET").decode()
+    pairs = []
+    for axis, (size, taps, count) in enumerate(zip(spatial, kernel, outer, strict=True)):
+        stride, dilation = strides[axis], dilations[axis]
+        if "output_shape" in attributes or mode != "NOTSET":
+            surplus = max(0, (size - 1) * stride + (taps - 1) * dilation + 1 + extra[axis] - count)
+            pads[axis] = surplus // 2 if mode == "SAME_UPPER" else surplus - surplus // 2
+        steps = np.arange(count)[None] + pads[axis] - np.arange(taps)[:, None] * dilation
+        at = steps // stride
+        is_term = (steps % stride == 0) & (at >= 0) & (at < size)
+        numbers = np.where(is_term, np.arange(taps)[:, None] * size + at, taps * size)
+        most = max(1, int(is_term.sum(axis=0).max(initial=0)))
+        pairs.append(np.sort(numbers, axis=0)[:most])
+    return pairs

@@ -42,6 +42,7 @@ from schedules.templates.cpu.passes import CUT
 from schedules.templates.instructions.bindings import read_once
 from schedules.templates.instructions.outer_choices import APART
 from schedules.templates.nests.merged_axes import FAR, merged, overlapping, simple_indices, steps_of_reads, turned_axis
+from schedules.templates.nests.turned_tiles import SIDES, in_squares, turn_of
 from schedules.templates.template import OneAlgorithm
 
 OP = "elementwise"
@@ -51,6 +52,9 @@ SMALL = 4096
 
 LEAST_ROW = 8
 """Elements of the innermost axis from which rows are loops of their own. Heuristic: shorter ones have few vectors."""
+
+LEAST_VECTORS = 4
+"""Vectors of a row from which they are a loop of their own. Heuristic: shorter ones have few turns."""
 
 MOST_PARTS = 6
 """Conditions at which rows are cut. Heuristic: each of them doubles what the compiler sees."""
@@ -77,7 +81,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     """Match, space and rewrite for functions without reductions."""
 
     name = OP
-    version = 6
+    version = 7
 
     def match(self, func: tirx.PrimFunc) -> Anchor | None:
         """The last block, if no block reduces and each computes one element from its axes."""
@@ -89,6 +93,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         anchor = about_last(blocks, parameter_shapes(func))
         if picked_order(func) is not None:
             return replace(anchor, geometry={"picked": True})
+        if blocks_to(func) is None and (side := _square_side(func)):
+            return replace(anchor, geometry={"side": side})
         is_odd = bool(anchor.spatial) and anchor.spatial[-1] % 8 > 0 and blocks_to(func) is None
         row = _turned_row(func) if is_odd else 0
         if row:
@@ -103,7 +109,10 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
         first = lanes * int(anchor.geometry.get("vectors", 1))
         vectors = tuple(v for v in (1, lanes // 2, lanes, 2 * lanes, 4 * lanes) if v and size % v == 0)
         unrolled: tuple[int, ...] = (1, 4)
-        if "picked" in anchor.geometry and lanes in vectors:  # a vector is what a permutation makes
+        if "side" in anchor.geometry:
+            vectors, unrolled = tuple(side for side in SIDES if side <= int(anchor.geometry["side"])), (1,)
+            first = min(lanes, vectors[0])
+        elif "picked" in anchor.geometry and lanes in vectors:  # a vector is what a permutation makes
             vectors, unrolled = (lanes,), (1,)
         elif int(anchor.geometry.get("turned", 0)) > lanes and lanes not in vectors:
             vectors = (*vectors, lanes)  # the last one begins earlier
@@ -126,7 +135,7 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
     def assembly(self, func: tirx.PrimFunc, anchor: Anchor, config: Config, target: Target, symbol: str) -> str:
         """In AVX-512 or AVX2."""
-        if "turned" in anchor.geometry:
+        if "turned" in anchor.geometry or "side" in anchor.geometry:
             return ""
         axis = concat_axis(func)
         if axis is not None:
@@ -142,6 +151,9 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
     def prepare(self, func: tirx.PrimFunc, anchor: Anchor, config: Config) -> tirx.PrimFunc:
         """``func`` with its stages inlined, over the fewest axes."""
         func, vector = _inlined(func), config.integer("vector")
+        turn = turn_of(func) if "side" in anchor.geometry else None
+        if turn is not None:
+            return in_squares(func, turn, vector, config.integer("chunks"))
         block = blocks_in_order(func)[-1]
         row = int(anchor.geometry.get("turned", 0))
         if row > vector > 1 and row % vector:
@@ -150,6 +162,8 @@ class ElementwiseTemplate(OneAlgorithm[Anchor]):
 
     def apply(self, sch: s_tir.Schedule, anchor: Anchor, config: Config, target: Target) -> None:
         """Rewrite ``sch`` in place."""
+        if "side" in anchor.geometry:
+            return  # ``in_squares`` wrote loops
         knobs = {name: config.integer(name) for name in ("vector", "chunks", "unroll")}
         for block in blocks_in_order(sch.mod["main"]):
             size = math.prod(extents(block, SPATIAL))
@@ -164,6 +178,19 @@ def _inlined(func: tirx.PrimFunc) -> tirx.PrimFunc:
             sch.compute_inline(sch.get_sblock(block.name_hint))
     # What is inlined twice names its intermediate values twice, which TVM takes for one name of two values.
     return merged(tirx.transform.ConvertSSA()(sch.mod)["main"])
+
+
+def _square_side(func: tirx.PrimFunc) -> int:
+    """Return the side of squares that ``func`` turns a tensor by; 0 if it turns none."""
+    kinds = (tirx.FloorMod, tirx.FloorDiv)
+    blocks = blocks_in_order(func)
+    if not any(turned_axis(b) is not None or any(nodes_below(b.body, kind) for kind in kinds) for b in blocks):
+        return 0
+    try:
+        turn = turn_of(_inlined(func))
+    except s_tir.ScheduleError:
+        return 0
+    return 0 if turn is None else turn.side
 
 
 def _turned_row(func: tirx.PrimFunc) -> int:
@@ -201,6 +228,14 @@ def _by_rows(block: tirx.SBlock, vector: int, chunks: int) -> bool:
     within = vector == 1 or row % vector != 0 or _is_cut(block, vector) or _is_spread(block)
     fits = within and row >= LEAST_ROW and rows >= max(2, chunks)
     return fits and not _branches_by_remainders(block)
+
+
+def _has_rows_of_vectors(block: tirx.SBlock, vector: int, chunks: int) -> bool:
+    """Return whether vectors get a loop in each row: in one loop over all, divisions find the row of each of them."""
+    sizes = extents(block, SPATIAL)
+    rows, row = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
+    fits = vector > 1 and row % vector == 0 and row >= LEAST_VECTORS * vector and rows >= max(2, chunks)
+    return fits and turned_axis(block) is None
 
 
 def _is_spread(block: tirx.SBlock) -> bool:
@@ -310,6 +345,10 @@ def _nest(sch: s_tir.Schedule, name: str, size: int, vector: int, chunks: int, u
             sch.annotate(loops[-1], CUT, 1)
         else:
             sch.annotate(loops[-1], APART, 1)
+    elif _has_rows_of_vectors(sch.get(block), vector, chunks):
+        outer, steps, unroll = sch.fuse(*loops[:-1]), size // int(sch.get(loops[-1]).extent), 1
+        _, inner = sch.split(loops[-1], [None, vector])
+        sch.vectorize(inner)
     else:
         outer, steps = _vectors(sch, block, loops, vector), size // vector
     if unroll > 1 and steps % unroll == 0 and steps // unroll >= chunks:

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from autotune.importer.layouts.blocked import MOST_PADDED
 from autotune.importer.load import load_model
 from autotune.importer.program import import_program, simplify
 from tests.autotune_tests import tiny
-from tests.autotune_tests.importer_tests.built import close, run
+from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value, written
 
 RNG = np.random.default_rng(0)
@@ -169,3 +170,33 @@ def test_extremes_of_an_image(channels, kind, size, tmp_path):
     model = model_of(nodes, [value("x", (1, 8, size, size))], ["m", "y"], weights)
     x = RNG.uniform(-1, 1, (1, 8, size, size)).astype(np.float32)
     assert close(*run(model, tmp_path, {"x": x}))
+
+
+@pytest.mark.parametrize("channels", [47, 65, 20])
+@pytest.mark.parametrize("before", [[], ["Log"], ["Conv", "Log"], ["Conv", "Exp"], ["Conv", "Relu"]], ids="-".join)
+def test_the_last_block_of_a_plain_image_is_read_with_its_zeros(channels, before, tmp_path):
+    """Blocks of a convolution may end with what an operator makes of zeros; its channels are read without them."""
+    nodes = [helper.make_node("Abs", ["x"], ["0"])]
+    nodes += [
+        helper.make_node(kind, [str(at), "v"][: 1 + (kind == "Conv")], [str(at + 1)]) for at, kind in enumerate(before)
+    ]
+    nodes.append(helper.make_node("Conv", [str(len(before)), "w"], ["y"], pads=[1, 1]))
+    weights = {"w": array(24, channels, 3)}
+    if "Conv" in before:
+        weights["v"] = np.abs(array(channels, 8, 1))
+    size = 8 if "Conv" in before else channels
+    model = model_of(nodes, [value("x", (2, size, 13))], ["y"], weights)
+    x = RNG.uniform(0.5, 1, (2, size, 13)).astype(np.float32)
+    assert close(*run(model, tmp_path, {"x": x}))
+    read = [weight.shape[1] * weight.shape[4] for weight in weights_of(model, tmp_path)]
+    filled = -(-channels // tiny.target().lanes()) * tiny.target().lanes()
+    if "Conv" not in before:
+        assert read == [filled if filled <= MOST_PADDED * channels else channels]
+    if before == ["Conv", "Relu"]:
+        assert channels in read
+
+
+def weights_of(model, folder):
+    """The packed filters of a model's convolutions."""
+    program = imported(model, folder)
+    return [array for array in program.weights if array.ndim == 6]

@@ -101,66 +101,6 @@ def test_reversed_sequences(tmp_path):
     assert "ReverseSequence" not in rewritten(model, tmp_path, feed)
 
 
-TRANSPOSED = {
-    "implied pads": ((1, 3, 4, 4), (3, 2, 3, 3), {"strides": [2, 2], "output_shape": [9, 9]}),
-    "padded to the same size": ((1, 3, 4, 4), (3, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
-    "filters that do not overlap": ((2, 3, 4, 6), (3, 5, 2, 2), {"strides": [2, 2]}),
-    "filters that overlap": ((1, 3, 4, 5), (3, 5, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
-    "filters that no step divides": ((1, 3, 5, 4), (3, 2, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
-    "more output": ((1, 3, 5, 4), (3, 2, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
-    "filters smaller than a step": ((1, 3, 5, 4), (3, 2, 2, 1), {"strides": [3, 2]}),
-    "unlike steps": ((1, 3, 4, 4), (3, 2, 2, 5), {"strides": [2, 1], "pads": [0, 2, 1, 1]}),
-    "steps of one": ((1, 3, 4, 4), (3, 2, 3, 3), {"strides": [1, 1], "pads": [1, 1, 1, 1]}),
-    "a signal": ((2, 4, 20), (4, 3, 16), {"strides": [8], "pads": [4, 4]}),
-    "a volume": ((1, 2, 3, 4, 3), (2, 3, 3, 2, 2), {"strides": [1, 2, 2], "pads": [1, 0, 0, 1, 0, 0]}),
-}
-"""Name → shapes of the input and the weight, attributes."""
-
-
-def transposed(folder, shape, weight, attributes, bias=True):
-    """What is left of a transposed convolution, which computes the same."""
-    rng = np.random.default_rng(0)
-    weights = {"w": rng.standard_normal(weight, np.float32)}
-    weights |= {"b": rng.standard_normal(weight[1], np.float32)} if bias else {}
-    nodes = [helper.make_node("ConvTranspose", ["x", *weights], ["y"], **attributes)]
-    model = model_of(nodes, [value("x", shape)], ["y"], weights)
-    return rewritten(model, folder, {"x": rng.standard_normal(shape, np.float32)})
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("name", list(TRANSPOSED))
-def test_transposed_convolutions_are_convolutions(tmp_path, name, bias):
-    counts = transposed(tmp_path, *TRANSPOSED[name], bias)
-    assert counts["Conv"] == 1
-    assert "ConvTranspose" not in counts
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(
-    ("shape", "weight", "attributes"),
-    [
-        ((1, 3, 5, 4), (3, 16, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
-        ((2, 3, 5, 4), (3, 17, 3, 5), {"strides": [2, 3]}),
-        ((2, 4, 20), (4, 16, 5), {"strides": [2], "pads": [1, 0]}),
-    ],
-    ids=["decoder", "unlike steps", "signal"],
-)
-def test_places_of_unlike_terms_are_convolutions_of_their_own(tmp_path, shape, weight, attributes, bias):
-    counts = transposed(tmp_path, shape, weight, attributes, bias)
-    assert counts["Conv"] == math.prod(attributes["strides"])
-    assert "ConvTranspose" not in counts
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [{"strides": [2, 2], "group": 3}, {"strides": [2, 2], "dilations": [2, 2]}, {"pads": [3, 3, 3, 3]}],
-    ids=["groups", "holes", "more padding than filter"],
-)
-def test_other_transposed_convolutions_stay(tmp_path, attributes):
-    groups = attributes.get("group", 1)
-    assert transposed(tmp_path, (1, 3, 9, 9), (3, 2, 2, 2), attributes, bias=groups == 1)["ConvTranspose"] == 1
-
-
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_constant_places_are_counted_from_the_start(tmp_path, axis):
     node = helper.make_node("Gather", ["x", "places"], ["y"], axis=axis)

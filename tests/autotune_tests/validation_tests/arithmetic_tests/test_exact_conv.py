@@ -23,13 +23,28 @@ CASES = {
     "pointwise": ((1, 5, 4, 4), (3, 5, 1, 1), {}),
 }
 
+TRANSPOSED = {
+    "plain": ((1, 3, 7, 8), (3, 4, 3, 3), {}),
+    "strides": ((2, 3, 5, 4), (3, 4, 4, 3), {"strides": [2, 3], "pads": [1, 0, 1, 2], "output_padding": [1, 2]}),
+    "wider than the filter": ((1, 3, 5, 4), (3, 4, 1, 2), {"strides": [2, 3]}),
+    "dilations": ((1, 2, 5, 6), (2, 3, 3, 2), {"strides": [2, 1], "dilations": [2, 3], "pads": [1, 2, 0, 1]}),
+    "groups": ((1, 6, 5, 5), (6, 2, 3, 3), {"group": 3, "strides": [2, 2]}),
+    "depthwise": ((1, 6, 5, 5), (6, 1, 4, 4), {"group": 6, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "same upper": ((1, 2, 6, 6), (2, 2, 3, 4), {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
+    "same lower": ((1, 2, 6, 6), (2, 2, 4, 5), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    "of a shape": ((1, 2, 6, 6), (2, 2, 4, 4), {"output_shape": [11, 12], "strides": [2, 2]}),
+    "one axis": ((1, 3, 11), (3, 4, 5), {"strides": [4], "pads": [2, 1]}),
+    "three axes": ((1, 2, 4, 5, 6), (2, 3, 2, 3, 2), {"strides": [2, 1, 3], "pads": [1, 0, 1, 0, 1, 0]}),
+}
 
-def model_of(shape, kernel, attributes, bias=True):
+
+def model_of(shape, kernel, attributes, bias=True, operator="Conv"):
     rng = np.random.default_rng(0)
     weights = [numpy_helper.from_array(rng.standard_normal(kernel).astype(np.float32), "w")]
     if bias:
-        weights.append(numpy_helper.from_array(rng.standard_normal(kernel[0]).astype(np.float32), "b"))
-    node = helper.make_node("Conv", ["x", "w", "b"][: 2 + bias], ["y"], name="conv", **attributes)
+        filters = kernel[0] if operator == "Conv" else kernel[1] * attributes.get("group", 1)
+        weights.append(numpy_helper.from_array(rng.standard_normal(filters).astype(np.float32), "b"))
+    node = helper.make_node(operator, ["x", "w", "b"][: 2 + bias], ["y"], name="conv", **attributes)
     data = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([node], "conv", [data], [result], weights)
@@ -53,6 +68,16 @@ def test_it_is_onnx_runtime_s(case):
     assert exact.dtype == np.float64
     assert exact.shape == narrow.shape
     assert np.abs(exact - narrow).max() < 1e-5
+
+
+@pytest.mark.parametrize("case", TRANSPOSED)
+def test_a_transposed_one_is_onnx_runtime_s(case):
+    shape, kernel, attributes = TRANSPOSED[case]
+    model = model_of(shape, kernel, attributes, operator="ConvTranspose")
+    _, narrow, exact = both(model, shape)
+    assert not any(node.op_type == "ConvTranspose" for node in widen(model)[0].graph.node)
+    assert exact.shape == narrow.shape
+    assert 0 < np.abs(exact - narrow).max() < 1e-5
 
 
 def test_pieces_of_the_kernel_add_up(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from tvm import te, tirx
@@ -138,3 +140,17 @@ def test_long_chains_have_several_vectors_side_by_side() -> None:
     x = te.placeholder((64, 1024), name="x")
     func = from_te(x, te.compute((64, 1024), lambda i, j: te.tanh(te.exp(x[i, j])), name="y"))
     assert claim(func, WIDE).space.initial[0].integer("vector") == 2 * WIDE.lanes()
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((3, 5, 64), "float32"), ((4, 3, 80), "float16"), ((2, 3, 128), "uint8")])
+def test_vectors_of_rows_are_loops_of_their_own(shape: tuple[int, ...], dtype: str) -> None:
+    """In one loop over all vectors, divisions would find the row of each."""
+    x = te.placeholder(shape, dtype, name="x")
+    func = from_te(x, te.compute((shape[1], shape[0], shape[2]), lambda i, j, k: x(j, i, k), name="y"))
+    space, arrays = claim(func, WIDE).space, [np.arange(math.prod(shape)).reshape(shape).astype(dtype)]
+    for config in map(space.config, space.rows):
+        assert np.array_equal(run(func, config, WIDE, arrays), arrays[0].swapaxes(0, 1))
+    first = lower(func, space.initial[0], WIDE)
+    block = first.get_sblock("y")
+    assert len(first.get_loops(block)) == 3
+    assert int(first.get(first.get_loops(block)[0]).extent) == shape[0] * shape[1]

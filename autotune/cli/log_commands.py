@@ -80,7 +80,7 @@ def list_keys(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
 @log_app.command(epilog="Example: tune log show 0390168230dcdec4 --count 5")
 def show(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Key of a task, or its beginning.", show_default=False)],
-    count: Annotated[int, typer.Option(metavar="N", help="Most records shown.")] = 20,
+    count: Annotated[int, typer.Option(metavar="N", min=0, help="Most records shown.")] = 20,
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:
@@ -263,7 +263,9 @@ def gc(
         str, typer.Option(metavar="KINDS", help="What to drop: failed, dominated (slow ones), damaged; comma between.")
     ],
     older_than: Annotated[str, typer.Option(metavar="720h", help="Only records measured longer ago.")] = "720h",
-    keep: Annotated[int, typer.Option(metavar="N", help="Fastest configs per task that are never dominated.")] = 64,
+    keep: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Fastest configs per task that are never dominated.")
+    ] = 64,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     log: opt.Log = None,
     as_json: opt.Json = False,

@@ -263,9 +263,7 @@ def gc(
         str, typer.Option(metavar="KINDS", help="What to drop: failed, dominated (slow ones), damaged; comma between.")
     ],
     older_than: Annotated[str, typer.Option(metavar="720h", help="Only records measured longer ago.")] = "720h",
-    keep: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Fastest configs per task that are never dominated.")
-    ] = 64,
+    keep: Annotated[int, typer.Option(metavar="N", help="Fastest configs per task that are never dominated.")] = 64,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     log: opt.Log = None,
     as_json: opt.Json = False,

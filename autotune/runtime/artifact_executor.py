@@ -60,7 +60,7 @@ class LazyExecutor(ArtifactExecutor):
 
 
 def owned(outputs: Sequence[Any], arrays: Arrays) -> list[Any]:
-    """``outputs``, arrays or lists of some, where each is in memory of its own: neither an input's nor another output's.
+    """``outputs``, arrays or lists of some, each in memory of its own: neither an input's nor another output's.
 
     A model may hand an input through, also as two outputs, and whoever writes into one of them means that one.
     """

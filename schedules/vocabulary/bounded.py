@@ -14,6 +14,20 @@ MOST_DEPTH = 32
 MOST_UNPACKED_BYTES = 64 * 1024 * 1024
 """Most bytes that one compressed text may become: programs hold no weights and take kilobytes."""
 
+DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""Whatever reading data raises that is not as this program writes it: infinity for a whole number is an
+``OverflowError``, 1/0 for a fraction a ``ZeroDivisionError``, and NumPy's types have a syntax."""
+
 _CONTAINERS = (dict, list)
 
 PLAIN, GZIP = 15, 31

@@ -11,6 +11,7 @@ import platformdirs
 
 from autotune.graph import lanes
 from schedules.target import Target
+from schedules.vocabulary.bounded import is_number, is_whole
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import UsageError
 
@@ -229,19 +230,26 @@ class Options:
         if self.effort not in EFFORTS:
             near = did_you_mean(self.effort, EFFORTS)
             raise UsageError(f"--effort {self.effort}: unknown; {near}choose one of {', '.join(EFFORTS)}")
-        if self.budget_s is not None and self.budget_s <= 0:
-            raise UsageError(f"--budget {self.budget_s:g}s: must be above zero")
-        if self.import_memory is not None and self.import_memory <= 0:
-            raise UsageError(f"--import-memory {self.import_memory}B: must be above zero")
-        if self.trials is not None and self.trials < 0:
-            raise UsageError(f"--trials {self.trials}: must be at least 0")
-        if self.until is not None and not 0.0 <= self.until < 1.0:
-            raise UsageError(f"--until {self.until:g}: must be a share of the model's latency, at least 0 and below 1")
+        if self.budget_s is not None and not (is_number(self.budget_s) and self.budget_s > 0):
+            raise UsageError(f"--budget {self.budget_s}s: must be a number above zero")
+        if self.import_memory is not None and not (is_number(self.import_memory) and self.import_memory > 0):
+            raise UsageError(f"--import-memory {self.import_memory}B: must be a number above zero")
+        if self.until is not None and not (is_number(self.until) and 0.0 <= self.until < 1.0):
+            raise UsageError(f"--until {self.until}: must be a share of the model's latency, at least 0 and below 1")
+        for flag, number, least in (
+            ("--trials", self.trials, 0),
+            ("--seed", self.seed, 0),
+            ("--threads", self.threads, None),
+            ("--streams", self.streams, None),
+            ("batch", self.batch, 1),
+        ):
+            if number is not None and not is_whole(number):
+                raise UsageError(f"{flag} {number!r}: must be a whole number")
+            if number is not None and least is not None and number < least:
+                raise UsageError(f"{flag} {number}: must be at least {least}")
         for name, weight in self.weights.items():
-            if not isinstance(weight, int) or weight < 1:
+            if not is_whole(weight) or weight < 1:
                 raise UsageError(f"--weight {name}={weight}: must be a whole number of at least 1")
-        if self.batch < 1:
-            raise UsageError(f"batch {self.batch}: must be at least 1")
         if self.fallback not in (None, *FALLBACKS):
             raise UsageError(f"--fallback {self.fallback}: unknown; choose {' or '.join(FALLBACKS)}")
         self._check_streams()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.bounded import DAMAGE, parsed_json
 from schedules.vocabulary.errors import UsageError
 
 Value = int | str | tuple[int, ...]
@@ -75,5 +75,5 @@ class Config:
         try:
             data = parsed_json(text, MOST_DEPTH)
             return Config(str(data["space"]), tuple((str(k), _frozen(v)) for k, v in data["knobs"].items()))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        except DAMAGE as error:
             raise UsageError(f"not a config: {text[:120]!r} ({error}); expected what Config.to_json writes") from error

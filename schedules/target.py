@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 
 from schedules.processors import INSTRUCTION_SETS, PROCESSORS, processor
-from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.bounded import DAMAGE, parsed_json
 from schedules.vocabulary.errors import UsageError
 
 CUDA_ARCHS = {
@@ -176,6 +176,6 @@ class Target:
             data = parsed_json(text, MOST_DEPTH)
             data["features"] = tuple(data.get("features", ()))
             return Target(**data)
-        except (ValueError, TypeError, AttributeError) as error:
+        except DAMAGE as error:
             known = ", ".join(Target.__dataclass_fields__)
             raise UsageError(f"not a target: {text[:120]!r} ({error}); give a JSON object with {known}") from error

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from schedules.config import Config
-from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json, unpacked
+from schedules.vocabulary.bounded import DAMAGE, MOST_DEPTH, parsed_json, unpacked
 from schedules.vocabulary.errors import AutotuneError, LogError, first_line
 from tuning_logs.measurement import Measurement
 from tuning_logs.record import RecordKey, TuningRecord
@@ -102,7 +102,7 @@ def from_data(data: object) -> TuningRecord:
         )
     except KeyError as error:
         raise LogError(f"not a record: it has no {error}"[:300]) from error
-    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError, AutotuneError) as error:
+    except (*DAMAGE, AutotuneError) as error:
         raise LogError(f"not a record: {first_line(error)}"[:300]) from error
 
 
@@ -205,7 +205,7 @@ def from_row(row: Row[Any], key: RecordKey | None) -> TuningRecord:
                 "provenance": parsed_json(row.provenance, MOST_DEPTH),
             }
         )
-    except (ValueError, TypeError, AttributeError, struct.error, LogError) as error:
+    except (*DAMAGE, struct.error, LogError) as error:
         raise LogError(
             f"record {row.id} of the tuning log is damaged ({error}); "
             "'tune log verify' lists such records and 'tune log gc' can drop them"

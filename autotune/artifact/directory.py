@@ -101,7 +101,8 @@ class Artifact:
             ArtifactError: if the artifact was replaced since it was opened.
         """
         if self.source is not None:
-            check_file(self.path / "plan.json", self.source.manifest["sha256"]["plan.json"])
+            with damage_reported(self.path / MANIFEST):
+                check_file(self.path / "plan.json", self.source.manifest["sha256"]["plan.json"])
         return Plan.from_json((self.path / "plan.json").read_text())
 
     @property

@@ -23,7 +23,7 @@ from autotune.measure.code_cache import key_of, source_digest
 from autotune.options import Options, cache_folder
 from autotune.versions import SHOWN, installed
 from schedules.target import Target
-from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.bounded import DAMAGE, parsed_json
 from schedules.vocabulary.errors import ArtifactError, AutotuneError
 from tuning_logs.durable import write_file
 
@@ -139,7 +139,7 @@ def read_note(key: str, cache: Path | None = None) -> RunNote | None:
     """
     try:
         return decode(RunNote, parsed_json(read_private(_place(key, cache))))
-    except (OSError, ValueError, TypeError, AttributeError, AutotuneError) as error:
+    except (*DAMAGE, AutotuneError) as error:
         logger.debug("no note of this run: %s", error)
         return None
 

@@ -43,8 +43,8 @@ from numpy.typing import NDArray
 from autotune.artifact.replacement import MANIFEST as MANIFEST
 from autotune.artifact.replacement import changing, put_back
 from autotune.host.pages import mapped_file
-from schedules.vocabulary.bounded import MOST_DEPTH, parsed_json
-from schedules.vocabulary.errors import ArtifactError, first_line
+from schedules.vocabulary.bounded import DAMAGE, MOST_DEPTH, parsed_json
+from schedules.vocabulary.errors import ArtifactError, UsageError, first_line
 from tuning_logs.durable import write_file
 
 FORMAT = 6
@@ -133,8 +133,8 @@ def damage_reported(file: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+    except (*DAMAGE, UsageError) as error:
+        reason = f"it has no {first_line(error)}" if isinstance(error, KeyError) else first_line(error)
         raise ArtifactError(f"{file} is damaged ({reason}); build the artifact again") from error
 
 
@@ -172,7 +172,7 @@ def read_manifest(path: Path, kinds: Collection[str] = tuple(KINDS)) -> dict[str
         version = data["format"]
         if version != FORMAT:
             raise ArtifactError(
-                f"{path} has format {version} and this program reads {FORMAT}; "
+                f"{path} has format {first_line(version, 20)} and this program reads {FORMAT}; "
                 f"renew it with 'tune build MODEL --out {path}', which measures nothing"
             )
         seal = str(data["seal"])
@@ -222,18 +222,21 @@ def check_files(path: Path, manifest: Mapping[str, Any], without: Collection[str
     Raises:
         ArtifactError: if a file is missing or was changed, or a part is another than the one that was built.
     """
-    for name, digest in manifest["sha256"].items():
-        if name not in without:
-            check_file(path / name, digest)
-    for part in manifest["parts"]:
-        place = part_path(path, part)
-        if part["kind"] == ONNX:
-            check_file(place, part["identity"])
-            continue
-        data = read_manifest(place, (KERNELS,))
-        if data["identity"] != part["identity"]:
-            raise ArtifactError(f"{place} is another artifact than the one that was built; build the artifact again")
-        check_files(place, data, (WEIGHTS,) if "weights" in part else ())
+    with damage_reported(path / MANIFEST):
+        for name, digest in manifest["sha256"].items():
+            if name not in without:
+                check_file(path / name, digest)
+        for part in manifest["parts"]:
+            place = part_path(path, part)
+            if part["kind"] == ONNX:
+                check_file(place, part["identity"])
+                continue
+            data = read_manifest(place, (KERNELS,))
+            if data["identity"] != part["identity"]:
+                raise ArtifactError(
+                    f"{place} is another artifact than the one that was built; build the artifact again"
+                )
+            check_files(place, data, (WEIGHTS,) if "weights" in part else ())
 
 
 def part_path(path: Path, part: Mapping[str, Any]) -> Path:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from autotune.artifact.plain_data import decode, encode
 from schedules.config import Config
 from schedules.target import Target
-from schedules.vocabulary.bounded import parsed_json
-from schedules.vocabulary.errors import ArtifactError, UsageError
+from schedules.vocabulary.bounded import DAMAGE, parsed_json
+from schedules.vocabulary.errors import ArtifactError, UsageError, first_line
 
 
 @dataclass(frozen=True)
@@ -152,5 +152,5 @@ class Plan:
         """
         try:
             return decode(Plan, parsed_json(text))
-        except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
-            raise ArtifactError(f"plan.json is not a plan ({error}); build the artifact again") from error
+        except (*DAMAGE, UsageError) as error:
+            raise ArtifactError(f"plan.json is not a plan ({first_line(error)}); build the artifact again") from error

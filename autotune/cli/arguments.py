@@ -280,7 +280,7 @@ Until = Annotated[
         + ".",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")]
 Cluster = Annotated[
     str | None,
     typer.Option(

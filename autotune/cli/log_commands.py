@@ -80,7 +80,7 @@ def list_keys(log: opt.Log = None, as_json: opt.Json = False) -> Reply:
 @log_app.command(epilog="Example: tune log show 0390168230dcdec4 --count 5")
 def show(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Key of a task, or its beginning.", show_default=False)],
-    count: Annotated[int, typer.Option(metavar="N", help="Most records shown.")] = 20,
+    count: Annotated[int, typer.Option(metavar="N", min=0, help="Most records shown.")] = 20,
     log: opt.Log = None,
     as_json: opt.Json = False,
 ) -> Reply:

@@ -169,7 +169,9 @@ def _refuse(error: typer.TyperException, arguments: Sequence[str]) -> int:
             return _complain(f"{unknown[1]}: this command is in an extra; run: {install(unknown[1])}", FAILED)
         message = f"{unknown[1]}: no such command; {did_you_mean(unknown[1], commands)}"
     elif wrong := re.match(r"Invalid value for '([^']*)': (.*)", message):
-        kind = next((words for part, words in KINDS_OF_VALUES if part in wrong[2]), None)
+        least = re.search(r"greater than or equal to (\d+)", wrong[2])
+        kinds = [words for part, words in KINDS_OF_VALUES if part in wrong[2]]
+        kind = f"at least {least[1]}" if least else next(iter(kinds), None)
         message = f"{_typed(wrong[1], arguments)}: {f'must be {kind}' if kind else wrong[2]}; "
     else:
         message = f"{message[:1].lower()}{message[1:]}; "

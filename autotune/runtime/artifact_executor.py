@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune.backends.executor import Executor
@@ -56,3 +57,21 @@ class LazyExecutor(ArtifactExecutor):
         self._opened[key] = executor
         if self._halted:  # while it was opened
             executor.halt()
+
+
+def owned(outputs: Sequence[Any], arrays: Arrays) -> list[Any]:
+    """``outputs``, arrays or lists of some, each in memory of its own: neither an input's nor another output's.
+
+    A model may hand an input through, also as two outputs, and whoever writes into one of them means that one.
+    """
+    taken = list(arrays)
+
+    def own(output: Any) -> Any:
+        if isinstance(output, list):
+            return [own(inner) for inner in output]
+        if any(np.may_share_memory(output, other) for other in taken):
+            output = output.copy()
+        taken.append(output)
+        return output
+
+    return [own(output) for output in outputs]

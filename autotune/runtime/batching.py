@@ -9,22 +9,24 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.host.forks import life
 from autotune.interface import Interface
-from autotune.runtime.stream_queue import Signal
+from autotune.runtime.stream_queue import Place, Signal
 from schedules.vocabulary.errors import RunError
 
 logger = logging.getLogger(__name__)
 
 Array = NDArray[Any]
+T = TypeVar("T")
 Outcome = list[Array] | Exception
 """The outputs of one request, or why there are none."""
 
@@ -89,14 +91,14 @@ class CallingThread:
     def __init__(self) -> None:
         self._offered = Signal()
         self._lock = threading.Lock()
-        self._turn: tuple[Batch, int] | None = None
+        self._turn: tuple[Batch, Place] | None = None
         self._left = False
 
-    def offer(self, batch: Batch, stream: int) -> bool:
-        """Return whether the thread runs ``batch`` on ``stream``; else another has to."""
+    def offer(self, batch: Batch, place: Place) -> bool:
+        """Return whether the thread runs ``batch`` on the stream of ``place``; else another has to."""
         with self._lock:
             if not self._left:
-                self._turn = batch, stream
+                self._turn = batch, place
         self._offered.set()
         return not self._left
 
@@ -104,7 +106,7 @@ class CallingThread:
         """Return when a stream was offered."""
         self._offered.wait()
 
-    def leave(self) -> tuple[Batch, int] | None:
+    def leave(self) -> tuple[Batch, Place] | None:
         """The batch and the stream that were offered, if they were; nothing is taken from now on."""
         with self._lock:
             self._left = self._turn is None
@@ -138,6 +140,9 @@ class Batch:
         rows: of all members.
         full: set once nothing more is waited for.
         begun: whether its members can no longer be cancelled.
+        ended: whether they have their answers, or other batches have them.
+        offer: the batch and its place, for the one thread of the session's that takes them from here; None before the
+            batch has a stream.
     """
 
     members: list[Member] = field(default_factory=list)
@@ -145,6 +150,8 @@ class Batch:
     opened_s: float = field(default_factory=time.monotonic)
     full: Signal = field(default_factory=Signal)
     begun: bool = False
+    ended: bool = False
+    offer: list[tuple[Batch, Place]] | None = None
 
     def begin(self) -> list[Member]:
         """The members that were not cancelled; from now on they cannot be."""
@@ -166,23 +173,18 @@ class Batch:
         """Return the outcome of every member that is left, each run alone: an error is that member's."""
         return [_outcome(run, member) for member in self.members]
 
-    def finish(self, done: Future[list[Outcome]]) -> None:
-        """Answer every member with what ``run`` made or raised."""
-        error = done.exception()
-        if error is not None:
-            self.fail(error)
-            return
-        for member, outcome in zip(self.members, done.result(), strict=True):
-            wanted = member.wanted
-            if isinstance(outcome, Exception):
-                member.answer.set_exception(outcome)
+    def finish(self, outcomes: Sequence[Outcome] | Exception) -> None:
+        """Answer every member that has no answer yet with what ``run`` made or raised."""
+        if isinstance(outcomes, Exception):
+            outcomes = [outcomes] * len(self.members)
+        for member, outcome in zip(self.members, outcomes, strict=True):
+            answer, wanted = member.answer, member.wanted
+            if answer.done():  # by a call that was interrupted, maybe before it told anyone
+                _end(answer)
+            elif isinstance(outcome, Exception):
+                answer.set_exception(outcome)
             else:
-                member.answer.set_result(outcome if wanted is None else [outcome[number] for number in wanted])
-
-    def fail(self, error: BaseException) -> None:
-        """Answer every member with ``error``."""
-        for member in self.members:
-            member.answer.set_exception(error)
+                answer.set_result(outcome if wanted is None else [outcome[number] for number in wanted])
 
 
 @dataclass(eq=False, slots=True)
@@ -193,16 +195,26 @@ class Turn:
         cancel: ends the run.
         batch: of requests; None where a caller has the stream.
         cancelled: whether it was.
+        is_over: whether it can no longer be.
     """
 
     cancel: Callable[[], None]
     batch: Batch | None = None
     cancelled: bool = False
+    is_over: bool = False
 
     def end(self) -> None:
         """Cancel it."""
         self.cancelled = True
         self.cancel()
+
+
+def taken(offers: list[T] | deque[T]) -> T | None:
+    """The last of ``offers``, for one thread alone; None if another has it."""
+    try:
+        return offers.pop()
+    except IndexError:
+        return None
 
 
 def _outcome(run: Run, member: Member) -> Outcome:
@@ -233,26 +245,32 @@ class Batcher:
         self._open: dict[object, Batch] = {}
         self._lock = threading.Lock()
 
-    def join(self, member: Member) -> Batch | None:
-        """Add a request; its batch if that is a new one, which needs a stream."""
+    def join(self, member: Member, new: Batch | None = None) -> Batch | None:
+        """Add a request; its batch if that is a new one, which needs a stream.
+
+        Args:
+            new: what a new batch is to be, so that the caller has it even if this is interrupted.
+        """
         arrays = member.arrays
         rows = arrays[0].shape[self._in[0]]
         # What else differs between shapes keeps requests apart.
         key = tuple(
             (*array.shape[:axis], *array.shape[axis + 1 :]) for array, axis in zip(arrays, self._in, strict=True)
         )
+        new, own = Batch() if new is None else new, replace(member, rows=rows)
         with self._lock:
             before = self._open.get(key)
-            batch = before if before is not None and before.rows + rows <= self._most else Batch()
+            batch = before if before is not None and before.rows + rows <= self._most else new
             if before is not None and batch is not before:
                 before.full.set()
-            self._open[key] = batch
-            batch.members.append(replace(member, rows=rows))
+            batch.members.append(own)  # first: nobody may join a batch that nobody runs
             batch.rows += rows
-            if batch.rows >= self._most:
+            if batch.rows < self._most:
+                self._open[key] = batch
+            else:
+                self._open.pop(key, None)
                 batch.full.set()
-                del self._open[key]
-        return batch if batch is not before else None
+        return new if batch is new else None
 
     def close(self, batch: Batch, wait: bool = True) -> None:
         """Return when ``batch`` is full or old enough; nobody joins it any more."""

@@ -62,13 +62,17 @@ class IOBinding:
         """Ask for output ``name``; into ``array``, if one is given. A present is where its past is.
 
         Raises:
-            UsageError: if there is no such output, the device is no CPU, or a present is bound elsewhere than its past.
+            UsageError: if there is no such output, the device is no CPU, nothing can be written into ``array``, or a
+                present is bound elsewhere than its past.
         """
         if name not in self._output_names:
             near = did_you_mean(name, self._output_names)
             raise UsageError(f"the model has no output {name!r}; {near}its outputs are {self._output_names}")
         if device_type != "cpu":
             raise UsageError(f"output {name!r} is bound to {device_type!r}; outputs are in the CPU's memory")
+        if array is not None and not (isinstance(array, np.ndarray) and array.flags.writeable):
+            what = "read-only" if isinstance(array, np.ndarray) else f"of type {type(array).__name__}"
+            raise UsageError(f"the array for output {name!r} is {what}; give a writeable NumPy array, or none")
         past = self._presents.get(name)
         if past is None:
             self._outputs[name] = array

@@ -322,19 +322,27 @@ class LedCall:
         """Implement ``StreamCall.run``."""
         streams = self._streams
         streams.executors[0].check(self._inputs)  # before it waits
-        with streams.stream(timeout_s) as number:
-            executor = streams.executors[number]
-            with self._lock:
-                self._on = executor
-                if self._cancelled:
-                    executor.halt()
+        held = streams.stream(timeout_s)
+        try:
+            return self._run_on(streams.executors[held.__enter__()])
+        finally:  # not ``with``: Ctrl-C at the begin of its end would keep the stream
             try:
-                return executor.run(self._inputs)
+                held.__exit__(None, None, None)
             finally:
-                with self._lock:
-                    self._on = None
-                    if self._cancelled:
-                        executor.resume()
+                held.__exit__(None, None, None)
+
+    def _run_on(self, executor: MultiShapeExecutor) -> list[Array]:
+        with self._lock:
+            self._on = executor
+            if self._cancelled:
+                executor.halt()
+        try:
+            return executor.run(self._inputs)
+        finally:
+            with self._lock:
+                self._on = None
+                if self._cancelled:
+                    executor.resume()
 
     def cancel(self) -> None:
         """Implement ``StreamCall.cancel``; one that waits ends when it gets a stream."""

@@ -15,7 +15,7 @@ from autotune.backends.executor import Executor, LiveCase, Span, StreamCall, Str
 from autotune.frame.frame import Frame
 from autotune.graph.steps import LiveRows
 from autotune.host.dtypes import as_words, numpy_type, word
-from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
+from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor, owned
 
 
 class OneShapeExecutor(ArtifactExecutor):
@@ -147,7 +147,7 @@ class FramedExecutor(ArtifactExecutor):
         outputs = self._kernels.run(self._given(values))
         values.update(zip((spec.name for spec in self._kernels.outputs), outputs, strict=False))
         self._frame.run(self._frame.after, values)
-        return [values[spec.name] for spec in self.outputs]
+        return owned([values[spec.name] for spec in self.outputs], arrays)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """Implement ``Executor.profile``, of the kernels."""

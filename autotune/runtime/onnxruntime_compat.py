@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from autotune.frame.noise import without_noise
 from autotune.runtime.inputs import Spec
+from schedules.vocabulary.bounded import is_whole
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import RunError, UsageError
+
+MOST_THREADS = 4096
+"""Threads that can be asked for: more than a machine has cores, and few enough to have their places in memory."""
 
 PROVIDER = "CPUExecutionProvider"
 
@@ -119,7 +123,10 @@ class OnnxRuntimeLike(ABC):
 
 def warn_of_providers(providers: Sequence[Provider] | None) -> None:
     """Say that ``providers`` other than the CPU's are ignored."""
-    names = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
+    names = [
+        str(provider[0] if isinstance(provider, tuple | list) and provider else provider)
+        for provider in ([providers] if isinstance(providers, str) else providers or ())
+    ]
     others = [name for name in names if name != PROVIDER]
     if others:
         logger.warning("providers %s are ignored: an artifact runs on what it was built for", ", ".join(others))
@@ -131,12 +138,16 @@ def thread_count(sess_options: object, threads: int | None) -> int | None:
     Raises:
         UsageError: if it is no number above zero.
     """
-    source = threads if threads is not None else sess_options
-    # In onnxruntime's options, 0 stands for the default.
-    asked = source if isinstance(source, int) else getattr(source, "intra_op_num_threads", None) or None
-    if asked is not None and asked < 1:
-        raise UsageError(f"threads is {asked}; it must be at least 1, or None for what the artifact was tuned for")
-    return asked
+    if threads is None and is_whole(sess_options):
+        threads = sess_options  # type: ignore[assignment]
+    elif threads is None:  # in onnxruntime's options, 0 stands for the default
+        threads = getattr(sess_options, "intra_op_num_threads", None) or None
+    if threads is not None and not (is_whole(threads) and 1 <= threads <= MOST_THREADS):
+        raise UsageError(
+            f"threads is {threads!r}; it must be a whole number, at least 1 and at most {MOST_THREADS}, or None for "
+            "what the artifact was tuned for"
+        )
+    return threads
 
 
 def meta_of(provenance: Mapping[str, object]) -> ModelMeta:
@@ -145,17 +156,20 @@ def meta_of(provenance: Mapping[str, object]) -> ModelMeta:
     return ModelMeta(texts.get("model", ""), custom_metadata_map=texts)
 
 
-def wanted_outputs(names: Sequence[str] | None, known: Sequence[str]) -> list[str]:
-    """The outputs that are asked for, in order; all of ``known`` for None or none.
+def wanted_outputs(names: Iterable[str], known: Sequence[str]) -> list[str]:
+    """The outputs that are asked for, in order; all of ``known`` for none.
 
     Raises:
         UsageError: naming the nearest one, if the model has no output of that name.
     """
-    for name in names or ():
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise UsageError(f"output_names is {names!r}; give a list of names, or None for all outputs")
+    wanted = list(names)
+    for name in wanted:
         if name not in known:
             near = did_you_mean(name, known)
             raise UsageError(f"the model has no output {name!r}; {near}its outputs are {list(known)}")
-    return list(names or known)
+    return wanted or list(known)
 
 
 def check_run_options(run_options: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +118,21 @@ def _may_join(artifact: Composite, symbol: str) -> bool:
     alone = any(spec.shape.count(symbol) != 1 for spec in (*interface.inputs, *interface.outputs))
     most = max((interface.sizes(part.shapes) or {}).get(symbol, 1) for part in artifact.tuned)
     return symbol in interface.split and not alone and most > 1
+
+
+def shapes_of_parts(
+    artifact: Artifact | Composite, shapes: Mapping[str, tuple[int, ...]]
+) -> Mapping[str, tuple[int, ...]]:
+    """Shapes of all inputs of the part that takes inputs of these ``shapes``.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    for part in artifact.tuned if isinstance(artifact, Composite) else ():
+        if {**part.shapes, **shapes} == part.shapes:
+            return part.shapes
+    told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+    raise UsageError(
+        f"no set of shapes for {told}, and the sizes of the random numbers that the model draws follow from no other; "
+        "add these shapes to the other --input of 'tune run' and run it again"
+    )

@@ -11,7 +11,7 @@ from autotune.artifact.composite import Composite, Part
 from autotune.artifact.manifest import THREADS
 from autotune.backends.executor import Executor
 from autotune.host.third_party import ThirdPartyError, foreign_runs, third_party
-from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor
+from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor, owned
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from schedules.vocabulary.errors import InstallError, ModelError, RunError, last_line
@@ -59,7 +59,7 @@ class SegmentedExecutor(ArtifactExecutor):
         values = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         for segment in self._segments:
             values |= self._made(segment, self._read(segment, values))
-        return [values[spec.name] for spec in self.outputs]
+        return owned([values[spec.name] for spec in self.outputs], arrays)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """Implement ``Executor.profile``; a fallback partition is one entry, named after its file."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from dataclasses import dataclass
 
+from schedules.vocabulary.bounded import is_number, is_whole
 from schedules.vocabulary.errors import UsageError
 
 
@@ -32,9 +32,9 @@ class ServeOptions:
             value = getattr(self, name)
             if value is None and name == "streams":
                 continue
-            if not isinstance(value, int) or value < 1:
+            if not is_whole(value) or value < 1:
                 raise UsageError(f"{name} is {value!r}; it must be at least 1, and a whole number")
-        if not _is_number(self.max_wait_s) or not 0 <= self.max_wait_s <= threading.TIMEOUT_MAX:
+        if not is_number(self.max_wait_s) or not 0 <= self.max_wait_s <= threading.TIMEOUT_MAX:
             raise UsageError(f"max_wait_s is {self.max_wait_s!r}; it must be zero or more seconds")
 
 
@@ -46,13 +46,6 @@ def time_limit(timeout_s: float | None) -> float | None:
     """
     if timeout_s is None:
         return None
-    if not _is_number(timeout_s) or timeout_s < 0:
+    if not is_number(timeout_s) or timeout_s < 0:
         raise UsageError(f"timeout_s is {timeout_s!r}; it must be zero or more seconds, or None for no limit")
     return None if timeout_s > threading.TIMEOUT_MAX else float(timeout_s)
-
-
-def _is_number(value: object) -> bool:
-    try:
-        return not math.isnan(value)  # type: ignore[arg-type]
-    except (TypeError, OverflowError):  # the latter of a whole number beyond any float
-        return isinstance(value, int)

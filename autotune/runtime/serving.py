@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,20 +18,19 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from autotune.artifact.composite import Composite
 from autotune.artifact.directory import Artifact
 from autotune.artifact.held_files import read_whole
 from autotune.backends.executor import Streams
 from autotune.frame.noise import NoiseSource
 from autotune.runtime.artifact_executor import ArtifactExecutor
-from autotune.runtime.batching import Batch, CallingThread, Member, Outcome, Request, Turn
+from autotune.runtime.batching import Batch, CallingThread, Member, Outcome, Request, Turn, taken
 from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.key_value_caches import KeyValueCaches
-from autotune.runtime.opened_artifact import OpenedArtifact, batcher_of
+from autotune.runtime.opened_artifact import OpenedArtifact, batcher_of, shapes_of_parts
 from autotune.runtime.serve_options import ServeOptions
-from autotune.runtime.stream_queue import WIDE, ClosedQueue, StreamQueue
-from schedules.vocabulary.errors import BusyError, RunError, UsageError
+from autotune.runtime.stream_queue import FORKED, WIDE, ClosedQueue, Place, StreamQueue
+from schedules.vocabulary.errors import BusyError, RunError
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -39,12 +38,6 @@ T = TypeVar("T")
 NEXT = 1
 """Requests per stream that wait at the core with their arguments ready. More than one would make no stream busier,
 and the choice of the next request belongs to the queue."""
-
-
-FORKED = (
-    "the session was opened before the process was forked, and what runs it (ONNX Runtime, TVM's virtual machine or a "
-    "device) does not survive that; open another session in the child"
-)
 
 
 class Serving:
@@ -69,7 +62,7 @@ class Serving:
         self._begin()
         self.first = self._executors.get(WIDE) or self._executors[0]
         frame = opened.artifact.frame if isinstance(opened.artifact, Artifact) else None
-        self.noise = NoiseSource(self.first.inputs, options.seed, partial(_shapes_of_parts, opened.artifact))
+        self.noise = NoiseSource(self.first.inputs, options.seed, partial(shapes_of_parts, opened.artifact))
         one_set = isinstance(opened.artifact, Artifact)
         self.check = InputCheck(self.first.inputs, frame, self.noise, one_set=one_set)
         self.generation = self.first if isinstance(self.first, GenerationExecutor) else None
@@ -96,7 +89,7 @@ class Serving:
         places = self.streams + held
         self._queue = StreamQueue(places, WIDE in self._executors, options.max_queue, held)
         self._pool = ThreadPoolExecutor(places, thread_name_prefix="tune-stream")
-        self._left: deque[list[tuple[Batch, int]]] = deque()  # what the pool does not take any more
+        self._left: deque[list[tuple[Batch, Place]]] = deque()  # what the pool does not take any more
         self._running: set[Turn] = set()
         self._lock = threading.Lock()
 
@@ -124,14 +117,11 @@ class Serving:
             RunError: as ``ArtifactExecutor.run``.
         """
         if self._streams is not None:
-            end = None if timeout_s is None else time.monotonic() + timeout_s
-            place = self._queue.acquire(timeout_s)
             try:
-                return self._streams.run(arrays, None if end is None else end - time.monotonic())
+                return self._queue.during(self._streams.run, arrays, timeout_s)
             except BusyError:
                 raise BusyError.after(timeout_s) from None
             finally:
-                self._queue.release(place)
                 if self._left:
                     self._run_left()
         if self._batcher is None:
@@ -158,49 +148,60 @@ class Serving:
         Raises:
             BusyError: if there was none for ``timeout_s`` seconds.
         """
-        if self._streams is not None:
-            with self._streams.stream(timeout_s) as stream:
-                executor = self._executors[stream]
-                turn = self._enter_turn(Turn(executor.halt))
-                try:
-                    yield executor
-                finally:
-                    self._leave_turn(turn, executor)
-            return
-        stream = self._queue.acquire(timeout_s)
-        executor = self._executors[stream]
-        turn = self._enter_turn(Turn(executor.halt))
+        with self._held(timeout_s) if self._streams is None else self._streams.stream(timeout_s) as stream:
+            executor = self._executors[stream]
+            turn = Turn(executor.halt)
+            try:
+                self._running.add(turn)
+                yield executor
+            finally:
+                self._leave_turn(turn, executor)
+
+    @contextmanager
+    def _held(self, timeout_s: float | None) -> Iterator[int]:
+        place = Place()
         try:
-            yield executor
+            self._queue.acquire(place, timeout_s)
+            yield place.held
         finally:
-            self._leave_turn(turn, executor)
-            self._queue.release(stream)
+            self._queue.release(place)
             self._run_left()
 
     def _on_stream(self, work: Callable[[ArtifactExecutor], list[Array]], timeout_s: float | None) -> list[Array]:
         """Return the result of ``work`` on a stream; as ``stream``, which takes a microsecond more."""
-        stream = self._queue.acquire(timeout_s)
-        executor = self._executors[stream]
-        turn = self._enter_turn(Turn(executor.halt))
+        queue, place = self._queue, Place()
         try:
-            return work(executor)
+            queue.acquire(place, timeout_s)
+            executor = self._executors[place.held]
+            return self._in_turn(Turn(executor.halt), executor, lambda: work(executor))
         finally:
-            self._leave_turn(turn, executor)
-            self._queue.release(stream)
+            try:
+                queue.release(place)
+            finally:  # again after Ctrl-C
+                if not place.is_back:
+                    queue.release(place)
             if self._left:
                 self._run_left()
 
-    def _enter_turn(self, turn: Turn) -> Turn:
-        """From now on it can be cancelled."""
-        self._running.add(turn)
-        return turn
+    def _in_turn(self, turn: Turn, executor: ArtifactExecutor | None, work: Callable[[], T]) -> T:
+        """Return the result of ``work``, which can be cancelled through ``turn``."""
+        try:
+            self._running.add(turn)
+            return work()
+        finally:
+            try:
+                self._leave_turn(turn, executor)
+            finally:  # again after Ctrl-C
+                if not turn.is_over:
+                    self._leave_turn(turn, executor)
 
-    def _leave_turn(self, turn: Turn, executor: ArtifactExecutor | None = None) -> None:
+    def _leave_turn(self, turn: Turn, executor: ArtifactExecutor | None) -> None:
         """From now on it cannot be cancelled, and ``executor`` forgets it if it was."""
         with self._lock:
-            self._running.remove(turn)
+            self._running.discard(turn)
         if turn.cancelled and executor is not None:
             executor.resume()
+        turn.is_over = True
 
     def submit(self, arrays: list[Array], timeout_s: float | None, wanted: Sequence[int] | None = None) -> Request:
         """Run in a thread of the session's; returns at once unless the queue is full.
@@ -235,59 +236,78 @@ class Serving:
         self.first.check(arrays)
         request = Request(self._stop)
         caller = CallingThread() if timeout_s is None else None
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+
+        def time_left() -> float | None:
+            return None if end is None else max(0.0, end - time.monotonic())
+
         try:
-            opened = self._enter(Member(arrays, request, caller=caller), timeout_s)
+            opened = self._enter(Member(arrays, request, caller=caller), time_left())
             if opened and caller is not None:
                 caller.wait()
         finally:  # after Ctrl-C too: a stream that was taken is used and given back
-            turn = None if caller is None else caller.leave()
             try:
-                if turn is not None:
-                    self._run_here(*turn, caller)
+                self._run_offered(caller)
             finally:
-                self._run_left()
+                self._run_offered(caller)
         try:
-            return request.result(timeout_s)
+            return request.result(time_left())
         except TimeoutError:
             request.cancel()
             raise BusyError(f"the request was not answered in {timeout_s:g} s; allow a longer timeout") from None
 
-    def _run_here(self, batch: Batch, stream: int, own: CallingThread | None = None) -> None:
+    def _run_offered(self, caller: CallingThread | None) -> None:
+        """Run the batch that this thread was offered, unless an earlier call did."""
+        turn = None if caller is None else caller.leave()
+        try:
+            if turn is not None and not turn[0].ended:
+                self._run_here(*turn, caller)
+        finally:
+            self._run_left()
+
+    def _run_here(self, batch: Batch, place: Place, own: CallingThread | None = None) -> None:
         """Run ``batch`` in this thread, which is ``own`` if a request of it is this thread's."""
-        done: Future[list[Outcome]] = Future()
+        outcomes: list[Outcome] | Exception | None = None
         rest: Batch | None = None
         try:
-            done.set_result(self._made(batch, stream))
-        except BaseException as error:  # every member raises it, but for Ctrl-C, which is this thread's alone
-            if isinstance(error, Exception):
-                done.set_exception(error)
-                return
+            outcomes = self._made(batch, place.held)
+        except Exception as error:  # every member raises it
+            outcomes = error
+        except BaseException:  # Ctrl-C, which is this thread's alone
             if self._batcher is not None:
                 self._batcher.close(batch, wait=False)
-            if not done.done():
-                rest = batch.without(own)
+            rest = batch.without(own)
             raise
         finally:
-            if not done.done():
-                done.set_exception(RunError("the run was interrupted"))
-            if rest is not None and rest.members:
-                self._start(rest, stream)
-            else:
-                self._queue.release(stream)  # before anyone learns of it, who may send the next request
-            batch.finish(done)
+            if outcomes is None:
+                outcomes = RunError("the run was interrupted")
+            try:
+                self._end(batch, place, outcomes, rest)
+            finally:  # again after Ctrl-C
+                if not batch.ended:
+                    self._end(batch, place, outcomes, rest)
 
-    def _serve(self, offer: list[tuple[Batch, int]]) -> None:
+    def _end(self, batch: Batch, place: Place, outcomes: Sequence[Outcome] | Exception, rest: Batch | None) -> None:
+        """Answer the members of ``batch``, and leave its stream to ``rest`` or the queue; it may be called again."""
+        if rest is not None and rest.members:
+            self._start(rest, place)
+        else:
+            self._queue.release(place)  # before anyone learns of it, who may send the next request
+        batch.finish(outcomes)
+        batch.ended = True
+
+    def _serve(self, offer: list[tuple[Batch, Place]]) -> None:
         """Run a batch in a thread of the session's, unless another thread has taken it from ``offer``."""
-        if (taken := _taken(offer)) is not None:
-            self._run_here(*taken)
+        if (turn := taken(offer)) is not None:
+            self._run_here(*turn)
         self._run_left()
 
     def _run_left(self) -> None:
         """Run what the pool did not take: it closes when the main thread ends, and other threads go on."""
         while self._left:
-            offer = _taken(self._left)
-            if offer is not None and (taken := _taken(offer)) is not None:
-                self._run_here(*taken)
+            offer = taken(self._left)
+            if offer is not None and (turn := taken(offer)) is not None:
+                self._run_here(*turn)
 
     def _enter(self, member: Member, timeout_s: float | None) -> bool:
         """Return whether ``member`` opens a batch, which then waits for a stream; else it joins one.
@@ -295,24 +315,39 @@ class Serving:
         Raises:
             BusyError: if the queue was full for ``timeout_s`` seconds.
         """
-        batch = Batch([member]) if self._batcher is None else self._batcher.join(member)
-        if batch is not None:
-            try:
-                self._queue.submit(partial(self._start, batch), timeout_s)
-            except BusyError as error:
-                self._refuse(batch, error)
-                raise
-        return batch is not None
-
-    def _start(self, batch: Batch, stream: int) -> None:
-        caller = batch.members[0].caller
-        if caller is not None and caller.offer(batch, stream):
-            return
-        offer = [(batch, stream)]
+        batch = Batch()
+        place = self._place_of(batch)
         try:
-            self._pool.submit(self._serve, offer)
+            if self._batcher is None:
+                batch.members.append(member)
+            elif self._batcher.join(member, batch) is None:
+                return False
+            self._queue.submit(place, timeout_s)
+        except BusyError as error:
+            self._refuse(batch, member, error)
+            raise
+        except BaseException:  # Ctrl-C: others may have joined what this thread was to run
+            if batch.members:
+                self._queue.put(place)
+            raise
+        return True
+
+    def _place_of(self, batch: Batch) -> Place:
+        place = Place()
+        place.start = partial(self._start, batch)
+        return place
+
+    def _start(self, batch: Batch, place: Place) -> None:
+        """Have ``batch`` run on the stream of ``place``. If this is interrupted, it is called again."""
+        caller = batch.members[0].caller
+        if caller is not None and caller.offer(batch, place):
+            return
+        if batch.offer is None:
+            batch.offer = [(batch, place)]
+        try:
+            self._pool.submit(self._serve, batch.offer)
         except RuntimeError:  # the interpreter ends, or there is no thread more: whoever called this runs it
-            self._left.append(offer)
+            self._left.append(batch.offer)
 
     def _made(self, batch: Batch, stream: int) -> list[Outcome]:
         """Return the outcome of every member of ``batch``."""
@@ -320,31 +355,34 @@ class Serving:
             self._batcher.close(batch)
         if self._streams is not None:
             call = self._streams.call(batch.members[0].arrays)
-            turn = self._enter_turn(Turn(call.cancel, batch))  # first: one that has begun is cancelled through its turn
-            try:
-                return [call.run(None)] if batch.begin() else []
-            finally:
-                self._leave_turn(turn)
+            # In its turn before it begins: one that has begun is cancelled through that.
+            turn = Turn(call.cancel, batch)
+            return self._in_turn(turn, None, lambda: [call.run(None)] if batch.begin() else [])
         executor = self._executors[stream]
-        turn = self._enter_turn(Turn(executor.halt, batch))
+        turn = Turn(executor.halt, batch)
 
         def run(arrays: list[Array]) -> list[Array]:
             if turn.cancelled:  # between runs of one batch
                 raise RunError("the run was cancelled")
             return executor.run(arrays)
 
-        try:
+        def run_all() -> list[Outcome]:
             if not batch.begin():
                 return []
             return batch.run(run) if self._batcher is None else self._batcher.run(batch, run)
-        finally:
-            self._leave_turn(turn, executor)
 
-    def _refuse(self, batch: Batch, error: BusyError) -> None:
+        return self._in_turn(turn, executor, run_all)
+
+    def _refuse(self, batch: Batch, member: Member, error: BusyError) -> None:
+        """Refuse ``member``, which opened ``batch``; requests that have joined it meanwhile wait on."""
         if self._batcher is not None:
             self._batcher.close(batch, wait=False)
-        batch.begin()
-        batch.fail(error)
+        others = [other for other in batch.members if other.answer is not member.answer]
+        member.answer.set_exception(error)
+        if others:
+            rest = Batch(others, full=batch.full)
+            rest.full.set()
+            self._queue.put(self._place_of(rest))
 
     def _stop(self, request: Request) -> None:
         with self._lock:
@@ -352,29 +390,3 @@ class Serving:
                 members = [] if turn.batch is None else turn.batch.members
                 if len(members) == 1 and members[0].answer is request:
                     turn.end()
-
-
-def _taken(offers: list[T] | deque[T]) -> T | None:
-    """The last of ``offers``, for one thread alone; None if another has it."""
-    try:
-        return offers.pop()
-    except IndexError:
-        return None
-
-
-def _shapes_of_parts(
-    artifact: Artifact | Composite, shapes: Mapping[str, tuple[int, ...]]
-) -> Mapping[str, tuple[int, ...]]:
-    """Shapes of all inputs of the part that takes inputs of these ``shapes``.
-
-    Raises:
-        UsageError: if there is none.
-    """
-    for part in artifact.tuned if isinstance(artifact, Composite) else ():
-        if {**part.shapes, **shapes} == part.shapes:
-            return part.shapes
-    told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
-    raise UsageError(
-        f"no set of shapes for {told}, and the sizes of the random numbers that the model draws follow from no other; "
-        "add these shapes to the other --input of 'tune run' and run it again"
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,10 @@ class InferenceSession(OnnxRuntimeLike):
     ) -> None:
         if isinstance(path, bytes | bytearray):
             raise UsageError("an artifact is a directory, not bytes; save the model and make one with 'tune run MODEL'")
+        if not isinstance(path, str | PathLike) or "\0" in str(path):
+            raise UsageError(f"{path!r} is no path; give that of an artifact's directory")
+        if not isinstance(serve, ServeOptions | None):
+            raise UsageError(f"serve is {serve!r}; give autotune.ServeOptions, such as ServeOptions(streams=2)")
         warn_of_providers(providers)
         self._path = Path(path)
         self._threads = thread_count(sess_options, threads)
@@ -142,7 +147,7 @@ class InferenceSession(OnnxRuntimeLike):
         serving = self._serving  # of one request; ``reload`` may put another in its place meanwhile
         if timeout_s is not None:
             timeout_s = time_limit(timeout_s)
-        if not output_names:
+        if output_names is None:
             return serving.run(serving.check.arrays(input_feed), timeout_s)
         wanted = _numbers(output_names, serving.output_names)
         outputs = serving.run(serving.check.arrays(input_feed), timeout_s)
@@ -198,7 +203,7 @@ class InferenceSession(OnnxRuntimeLike):
             UsageError, BusyError: as ``run``, at once. What else ``run`` raises, the future does.
         """
         serving = self._serving
-        wanted = _numbers(output_names, serving.output_names) if output_names else None
+        wanted = None if output_names is None else _numbers(output_names, serving.output_names)
         return serving.submit(serving.check.arrays(input_feed), time_limit(timeout_s), wanted)
 
     def reload(self, path: str | Path | None = None) -> bool:

@@ -4,6 +4,10 @@ Streams are numbers here; ``serving.py`` knows what runs on them. A request that
 Others wait in one queue; whoever frees a stream gives it to the first of them. Where there are also kernels for all
 cores together (``WIDE``), a request gets those if every stream was idle when it came: one that had to wait has met
 others, and goes to a stream.
+
+Ctrl-C, or an alarm whose handler raises, ends a request anywhere. CPython raises it after a call of a function in C and
+at the start of one in Python. So a stream moves between the queue and a ``Place`` without any call in between, and all
+that gives something back may be called again after it was interrupted.
 """
 
 from __future__ import annotations
@@ -11,13 +15,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from schedules.vocabulary.errors import BusyError, RunError
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 WIDE = -1
 """In place of a stream's number: all cores."""
+
+NO_STREAM = -2
+"""In place of a stream's number: none is meant."""
+
+
+FORKED = (
+    "the session was opened before the process was forked, and what runs it (ONNX Runtime, TVM's virtual machine or a "
+    "device) does not survive that; open another session in the child"
+)
 
 
 class Signal:
@@ -56,6 +73,26 @@ def _for(timeout_s: float | None) -> float:
     return -1 if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
 
 
+class Place:
+    """The place of a request in the queue, for one ``acquire`` or ``submit``.
+
+    Attributes:
+        stream: the stream that it has; None before it was given one, and after it was given back.
+        start: called with this place once it has a stream; again if that was interrupted.
+        is_back: whether it was released to the end.
+    """
+
+    stream: int | None = None
+    start: Callable[[Place], None] | None = None
+    is_back: bool = False
+
+    @property
+    def held(self) -> int:
+        """The stream, of a place that has one."""
+        assert self.stream is not None
+        return self.stream
+
+
 class StreamQueue:
     """Gives streams to requests.
 
@@ -70,120 +107,199 @@ class StreamQueue:
         self._streams, self._wide, self._bound, self._held = streams, wide, bound, held
         self._idle = list(range(streams))  # a stack: what the last request left in the caches is used again
         self._alone = False
-        self._waiting: deque[_Ticket] = deque()
+        self._waiting: deque[Place] = deque()
+        self._granted: deque[Place] = deque()  # that have a stream and were not told of it
         self._lock = threading.Lock()
         self._moved = threading.Condition(self._lock)
+        # A step of a loop over these takes one element: no signal is handled before it is in its variable.
+        self._pop_idle = iter(self._idle.pop, NO_STREAM)
+        self._pop_granted = iter(self._granted.popleft, None)
 
-    def acquire(self, timeout_s: float | None = None) -> int:
-        """A stream for the caller, who waits for it and gives it back with ``release``.
+    def acquire(self, place: Place, timeout_s: float | None = None) -> None:
+        """Wait until ``place``, a new one, has a stream. The caller releases it in any case, after an error too.
 
         Raises:
             BusyError: if there was none for ``timeout_s`` seconds.
         """
-        if not self._wide and not self._waiting and (stream := self._pop()) is not None:
-            return stream
-        with self._lock:
-            stream = self._take()
-            if stream is not None:
-                return stream
-            got = Signal()
-            ticket = _Ticket(lambda _: got.set())
-            granted = self._wait(ticket)
-        _start(granted)
-        served = False
+        if not self._wide and not self._waiting:
+            try:
+                for place.stream in self._pop_idle:
+                    return
+            except IndexError:  # none is idle
+                pass
+        got = Signal()
+        place.start = lambda _: got.set()
         try:
+            with self._lock:
+                self._enter(place)
+            self._tell()
             got.wait(timeout_s)
-            served = ticket.granted
         finally:  # after Ctrl-C too: no stream may be given to nobody
-            if not served:
-                self._give_up(ticket)
-        if not served:
+            with self._lock:
+                self._leave(place)
+        if place.stream is None:
             raise BusyError.after(timeout_s)
-        return ticket.stream
 
-    def submit(self, start: Callable[[int], None], timeout_s: float | None = None) -> None:
-        """Call ``start`` with a stream once there is one: now, or in the thread that frees it, so it must be quick.
+    def during(self, work: Callable[[T, float | None], U], argument: T, timeout_s: float | None) -> U:
+        """Return the result of ``work`` on ``argument`` and the seconds that are left, run while it has a stream.
 
-        Blocks while more than ``bound`` requests wait before this one; its place is kept meanwhile.
+        It works like ``acquire`` and ``release`` around it, in less time. For streams, not for all cores together.
 
         Raises:
-            BusyError: if that lasted ``timeout_s`` seconds; ``start`` will not be called.
+            BusyError: as ``acquire``.
         """
-        with self._lock:
-            stream = self._take()
-            ticket = _Ticket(start)
-            granted = self._wait(ticket) if stream is None else []
-        _start(granted)
-        if stream is not None:
-            start(stream)
-            return
-        with self._lock:
-            self._await_room(ticket, timeout_s)
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        place, stream, idle = None, None, self._idle
+        try:
+            try:
+                for stream in () if self._waiting else self._pop_idle:  # noqa: B007
+                    break
+            except IndexError:  # none is idle
+                pass
+            if stream is None:
+                place = Place()
+                self.acquire(place, timeout_s)
+            return work(argument, None if end is None else end - time.monotonic())
+        finally:
+            if stream is not None:
+                idle += (stream,)
+                if self._waiting:
+                    try:
+                        self.wake()
+                    finally:  # again after Ctrl-C
+                        self.wake()
+            elif place is not None:
+                try:
+                    self.release(place)
+                finally:
+                    if not place.is_back:
+                        self.release(place)
 
-    def release(self, stream: int) -> None:
-        """``stream`` is idle again; requests that wait get what is there."""
-        if not self._wide:
+    def wake(self) -> None:
+        """Give what is idle to those that wait."""
+        with self._lock:
+            self._grant()
+        self._tell()
+
+    def submit(self, place: Place, timeout_s: float | None = None) -> None:
+        """Start ``place`` once there is a stream: now, or in the thread that frees it, so that must be quick.
+
+        Blocks while more than ``bound`` requests wait before this one; its place is kept meanwhile, and after Ctrl-C.
+
+        Raises:
+            BusyError: if that lasted ``timeout_s`` seconds; ``place`` will not be started.
+        """
+        try:
+            self.put(place)
+            if place.stream is None:
+                with self._lock:
+                    self._await_room(place, timeout_s)
+        except BusyError:
+            raise
+        except BaseException:  # Ctrl-C
+            self.put(place)
+            raise
+
+    def put(self, place: Place) -> None:
+        """Work like ``submit`` without blocking, however many wait. A place that is in the queue stays where it is."""
+        with self._lock:
+            if place.stream is None and place not in self._waiting:
+                self._enter(place)
+            self._grant()
+        self._tell()
+
+    def release(self, place: Place) -> None:
+        """Take back the stream of ``place``, if it has one; requests that wait get what is there.
+
+        If this is interrupted, its caller calls it again.
+        """
+        stream = place.stream
+        if stream is not None and not self._wide:
             # Without the lock: it would add a tenth to the time of a model of 4 µs. A request is put among those that
             # wait before it looks for idle streams again, so either it sees this one or this thread sees it.
-            self._idle.append(stream)
+            idle = self._idle
+            idle += (stream,)
+            place.stream = None
             if not self._waiting:
+                place.is_back = True
                 return
         with self._lock:
-            if stream == WIDE:
+            if place.stream == WIDE:
                 self._alone = False
-            elif self._wide:
-                self._idle.append(stream)
-            granted = self._grant()
-        _start(granted)
+            elif place.stream is not None:
+                idle = self._idle
+                idle += (place.stream,)
+            elif stream is None:
+                self._leave(place)
+            place.stream = None
+            self._grant()
+        self._tell()
+        place.is_back = True
 
-    def _pop(self) -> int | None:
-        """An idle stream, if there is one; safe without the lock."""
+    def _pop(self, place: Place) -> bool:
+        """Return whether there was an idle stream for ``place``; safe without the lock."""
         try:
-            return self._idle.pop()
+            for place.stream in self._pop_idle:
+                return True
         except IndexError:
-            return None
+            pass
+        return False
 
-    def _wait(self, ticket: _Ticket) -> list[_Ticket]:
-        """Put ``ticket`` behind the others; those that get a stream now. Under the lock."""
-        self._waiting.append(ticket)
-        return self._grant()
-
-    def _grant(self) -> list[_Ticket]:
-        """Give idle streams to those that wait; to be started without the lock. Under the lock."""
-        granted: list[_Ticket] = []
-        while self._waiting and not self._alone and (stream := self._pop()) is not None:
-            ticket = self._waiting.popleft()
-            ticket.stream, ticket.granted = stream, True
-            granted.append(ticket)
+    def _grant(self) -> None:
+        """Give idle streams to those that wait; to be told without the lock. Under the lock."""
+        granted = False
+        while self._waiting and not self._alone:
+            place = self._waiting[0]
+            if place.stream is None and not self._pop(place):
+                break
+            self._granted += (place,)
+            self._waiting.popleft()
+            granted = True
         if granted:
             self._moved.notify_all()
-        return granted
 
-    def _take(self) -> int | None:
-        """Take a stream for a request that comes now, if it may have one. Under the lock."""
-        if self._waiting or self._alone or not self._idle:
-            return None
-        if self._wide and len(self._idle) == self._streams:
+    def _tell(self) -> None:
+        """Start those that were given a stream."""
+        while self._granted:
+            try:
+                for place in self._pop_granted:  # noqa: B007
+                    break
+            except IndexError:  # another thread starts it
+                return
+            if place.start is None:
+                continue
+            told = False
+            try:
+                place.start(place)
+                told = True
+            finally:  # again after Ctrl-C
+                if not told:
+                    place.start(place)
+
+    def _enter(self, place: Place) -> None:
+        """Give ``place`` a stream if it may have one now, else put it behind the others. Under the lock."""
+        if self._wide and not self._waiting and not self._alone and len(self._idle) == self._streams:
             self._alone = True
-            return WIDE
-        return self._pop()
+            place.stream = WIDE
+            self._granted += (place,)
+            return
+        self._waiting.append(place)
+        self._grant()
 
-    def _await_room(self, ticket: _Ticket, timeout_s: float | None) -> None:
-        """Return when ``ticket`` is among the first that may wait. Under the lock, but for waits."""
+    def _await_room(self, place: Place, timeout_s: float | None) -> None:
+        """Return when ``place`` is among the first that may wait. Under the lock, but for waits."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not ticket.granted and self._waiting.index(ticket) >= self._bound - self._held:
-            if not self._moved.wait(None if deadline is None else deadline - time.monotonic()) and not ticket.granted:
-                self._waiting.remove(ticket)
-                self._moved.notify_all()
+        while place in self._waiting and self._waiting.index(place) >= self._bound - self._held:
+            left = None if deadline is None else deadline - time.monotonic()
+            if not self._moved.wait(left) and place in self._waiting:
+                self._leave(place)
                 raise BusyError.after(timeout_s, f"{self._bound} requests were waiting")
 
-    def _give_up(self, ticket: _Ticket) -> None:
-        with self._lock:
-            if not ticket.granted:
-                self._waiting.remove(ticket)
-                self._moved.notify_all()
-                return
-        self.release(ticket.stream)
+    def _leave(self, place: Place) -> None:
+        """Take ``place`` out of the queue if it waits there. Under the lock."""
+        if place in self._waiting:
+            self._waiting.remove(place)
+            self._moved.notify_all()
 
 
 class ClosedQueue(StreamQueue):
@@ -193,7 +309,7 @@ class ClosedQueue(StreamQueue):
         super().__init__(1, False, 1)
         self._why = why
 
-    def acquire(self, timeout_s: float | None = None) -> int:
+    def acquire(self, place: Place, timeout_s: float | None = None) -> None:
         """Refuse.
 
         Raises:
@@ -201,25 +317,6 @@ class ClosedQueue(StreamQueue):
         """
         raise RunError(self._why)
 
-    def submit(self, start: Callable[[int], None], timeout_s: float | None = None) -> None:
+    def submit(self, place: Place, timeout_s: float | None = None) -> None:
         """Work like ``acquire``."""
-        self.acquire()
-
-
-def _start(granted: Iterable[_Ticket]) -> None:
-    """Tell requests that they have a stream."""
-    for ticket in granted:
-        ticket.start(ticket.stream)
-
-
-class _Ticket:
-    """A place in the queue.
-
-    Attributes:
-        stream: that it was given; valid once ``granted``.
-    """
-
-    __slots__ = ("granted", "start", "stream")
-
-    def __init__(self, start: Callable[[int], None]) -> None:
-        self.start, self.stream, self.granted = start, WIDE, False
+        self.acquire(place)

@@ -33,8 +33,8 @@ from autotune.versions import DISTRIBUTION, SHOWN, installed
 from schedules.config import Config
 from schedules.target import Target
 from schedules.task import Task
-from schedules.vocabulary.bounded import GZIP, parsed_json, unpacked
-from schedules.vocabulary.errors import ArtifactError
+from schedules.vocabulary.bounded import DAMAGE, GZIP, parsed_json, unpacked
+from schedules.vocabulary.errors import ArtifactError, UsageError, first_line
 from tuning_logs.sql_store import TuningLog
 
 FILE = "history.json.gz"
@@ -222,8 +222,8 @@ def read_history(path: Path) -> tuple[Run, ...]:
     try:
         data = parsed_json(unpacked(content, GZIP, MOST_BYTES))
         return decode(tuple[Run, ...], data["runs"]) if data["format"] == FORMAT else ()
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path / FILE} is damaged ({error}); run 'tune run' again") from error
+    except (*DAMAGE, UsageError) as error:
+        raise ArtifactError(f"{path / FILE} is damaged ({first_line(error)}); run 'tune run' again") from error
 
 
 def earlier_runs(out: Path, model: Path, target: Target, precision: Precision = FP32) -> tuple[Run, ...]:

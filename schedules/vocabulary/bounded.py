@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import Any
 
 MOST_DEPTH = 32
@@ -12,6 +13,20 @@ MOST_DEPTH = 32
 
 MOST_UNPACKED_BYTES = 64 * 1024 * 1024
 """Most bytes that one compressed text may become: programs hold no weights and take kilobytes."""
+
+DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    OSError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""Whatever reading data raises that is not as this program writes it: infinity for a whole number is an
+``OverflowError``, 1/0 for a fraction a ``ZeroDivisionError``, and NumPy's types have a syntax."""
 
 _CONTAINERS = (dict, list)
 
@@ -66,3 +81,13 @@ def unpacked(raw: bytes, form: int = PLAIN, most_bytes: int = MOST_UNPACKED_BYTE
     if not stream.eof:
         raise ValueError("its compressed bytes end too early")
     return data
+
+
+def is_whole(value: object) -> bool:
+    """Return whether ``value`` is a whole number, also one of NumPy's; a truth value is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Return whether ``value`` is a real number, also one of NumPy's; NaN is none."""
+    return isinstance(value, Real) and value == value

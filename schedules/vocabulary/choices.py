@@ -33,13 +33,15 @@ def choose(flag: str, name: str, known: Mapping[str, Choice]) -> Choice:
     raise UsageError(f"{flag} {name}: unknown; {did_you_mean(name, known)}choose one of {', '.join(sorted(known))}")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return a question that names the most similar of ``known``, followed by a space; empty if none is similar.
 
     Similar names differ by one typing error: a letter too many, missing, wrong, or swapped with its neighbour. Long
     names may differ by one in five letters. So is a name that is short for a known one, as ``rnd`` for ``random``, or
     begins with one.
     """
+    if not isinstance(name, str):
+        return ""
     distances = {other: edits(name, other) for other in known}
     near = [other for other, distance in distances.items() if distance <= max(1, len(name) // 5)]
     near = near or [other for other in distances if is_short_for(name, other) or (other and name.startswith(other))]

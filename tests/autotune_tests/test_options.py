@@ -36,6 +36,27 @@ def test_other_precisions_are_refused(text):
         Options(precision=text)
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"seed": -1}, "--seed -1: must be at least 0"),
+        ({"seed": 1.5}, "--seed 1.5: must be a whole number"),
+        ({"trials": "9"}, "--trials '9': must be a whole number"),
+        ({"trials": True}, "--trials True: must be a whole number"),
+        ({"threads": 1.5}, "--threads 1.5: must be a whole number"),
+        ({"streams": float("nan")}, "--streams nan: must be a whole number"),
+        ({"batch": 0}, "batch 0: must be at least 1"),
+        ({"budget_s": float("nan")}, "--budget nans: must be a number above zero"),
+        ({"budget_s": "60"}, "--budget 60s: must be a number above zero"),
+        ({"import_memory": float("nan")}, "--import-memory nanB: must be a number above zero"),
+        ({"until": "1%"}, "--until 1%: must be a share"),
+    ],
+)
+def test_numbers_that_are_none_are_told(fields, said):
+    with pytest.raises(UsageError, match=said):
+        Options(**fields)
+
+
 def test_bf16_is_for_the_cpu_alone():
     with pytest.raises(UsageError, match="--lanes cpu,cuda:0"):
         Options(precision="bf16", lanes="cpu,cuda:0")

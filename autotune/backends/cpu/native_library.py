@@ -23,6 +23,9 @@ HOOKS = 4
 OK, CANCELLED, BUSY = 0, 5, 6
 """Results of ``tune_core_run_request`` and ``tune_streams_run``, as in ``core.h``."""
 
+RUNNING = 2
+"""State of a request that has a stream, as in ``core.cc``."""
+
 
 class Program(ctypes.Structure):
     """``tune_program``."""

@@ -6,14 +6,13 @@ import ctypes
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_char, c_int, c_int64, c_void_p
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from autotune.backends.cpu.native_library import BUSY, OK, Call, NativeLibrary, Report, Request, Stream
+from autotune.backends.cpu.native_library import BUSY, OK, RUNNING, Call, NativeLibrary, Report, Request, Stream
 from autotune.backends.executor import Arrays
 from autotune.host.pages import ADDRESS_AT
 from schedules.vocabulary.errors import BusyError, RunError
@@ -116,16 +115,28 @@ class NativeStreams:
         """Implement ``Streams.cancel_runs``."""
         self.cancel_all(self.handle)
 
-    @contextmanager
-    def stream(self, timeout_s: float | None) -> Iterator[int]:
+    def stream(self, timeout_s: float | None) -> HeldStream:
         """Implement ``Streams.stream``."""
-        request = Request()
-        if self.take(self.handle, request, _nanoseconds(timeout_s)) != OK:
-            raise BusyError.after(timeout_s)
-        try:
-            yield request.stream
-        finally:
-            self.give(self.handle, request)
+        return HeldStream(self, timeout_s)
+
+
+class HeldStream:
+    """A stream that is the caller's for the body of a ``with`` alone.
+
+    The body's end may be repeated: Ctrl-C may have ended it, or the begin after there was a stream.
+    """
+
+    def __init__(self, streams: NativeStreams, timeout_s: float | None) -> None:
+        self._streams, self._timeout_s, self._request = streams, timeout_s, Request()
+
+    def __enter__(self) -> int:
+        if self._streams.take(self._streams.handle, self._request, _nanoseconds(self._timeout_s)) != OK:
+            raise BusyError.after(self._timeout_s)
+        return int(self._request.stream)
+
+    def __exit__(self, *_: object) -> None:
+        if self._request.state == RUNNING:
+            self._streams.give(self._streams.handle, self._request)
 
 
 class NativeCall:

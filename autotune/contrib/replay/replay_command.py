@@ -40,7 +40,7 @@ class ReplayRequest:
     evaluator: Annotated[str | None, _list_option("evaluator")] = None
     allocator: Annotated[str | None, _list_option("allocator")] = None
     seeds: Annotated[int, typer.Option(metavar="N", help="Seeds of every strategy on every trace.")] = 30
-    seed: Annotated[int, typer.Option(metavar="N", help="The first of them.")] = 0
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The first of them.")] = 0
     near: Annotated[str, typer.Option(metavar="5%,2%", help="Near enough to the best: shares with commas.")] = NEAR
     trials: Annotated[int, typer.Option(metavar="N", help="Most trials of a task.")] = 192
     warm: Annotated[

@@ -23,7 +23,7 @@ from costmodels.cost_model import Floats
 from schedules.config import Config, Value
 from schedules.space import Knob, Space
 from schedules.task import Task
-from schedules.vocabulary.bounded import parsed_json
+from schedules.vocabulary.bounded import DAMAGE, parsed_json
 from schedules.vocabulary.errors import LogError
 
 Ints = NDArray[np.int64]
@@ -193,7 +193,7 @@ def load_traces(path: Path) -> TraceFile:
             traces = tuple(_unpacked(facts, isa, arrays, number) for number, facts in enumerate(head["traces"]))
     except FileNotFoundError as error:
         raise LogError(f"{path} does not exist; give a trace, such as those in the sources' research/traces") from error
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+    except (*DAMAGE, BadZipFile) as error:
         raise LogError(
             f"{path} is not a trace, or it is damaged; give one such as those in the sources' research/traces"
         ) from error

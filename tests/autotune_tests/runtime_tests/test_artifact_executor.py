@@ -5,6 +5,7 @@ import pytest
 
 from autotune.artifact.composite import read_composite
 from autotune.artifact.directory import read_artifact
+from autotune.runtime.artifact_executor import owned
 from autotune.runtime.multi_shape_executor import MultiShapeExecutor
 from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.segmented_executor import SegmentedExecutor
@@ -41,6 +42,24 @@ def test_every_output_is_made_in_order_and_is_the_caller_s(case):
     copies = [array.copy() for array in outputs]
     executor.run([np.zeros_like(array) for array in arrays])
     assert all(np.array_equal(array, copy) for array, copy in zip(outputs, copies, strict=True))
+
+
+def test_outputs_that_are_inputs_or_parts_of_each_other_are_copied():
+    array, base = np.ones(4), np.zeros((2, 3))
+    outputs = owned([array, array[1:], base, base[0], [base, np.full(2, 7.0)]], [array])
+    for number, output in enumerate((*outputs[:4], *outputs[4])):
+        output[...] = number
+    assert [output.flat[0] for output in (*outputs[:4], *outputs[4])] == [0, 1, 2, 3, 4, 5]
+    assert array.tolist() == [1] * 4
+
+
+def test_an_input_that_is_an_output_of_segments_is_copied(tmp_path, measurer):
+    executor = SegmentedExecutor(read_composite(three_segments(tmp_path, measurer).artifact), None)
+    executor.outputs = (*executor.outputs, *executor.inputs)
+    array = data()["data"]
+    *_, copy = executor.run([array])
+    assert np.array_equal(copy, array)
+    assert not np.may_share_memory(copy, array)
 
 
 def test_inputs_are_left_as_they_were(case):

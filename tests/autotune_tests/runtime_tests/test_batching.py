@@ -10,6 +10,7 @@ import pytest
 
 from autotune.interface import Interface, OpenSpec
 from autotune.runtime.batching import Batch, Batcher, CallingThread, Member
+from autotune.runtime.stream_queue import Place
 
 INTERFACE = Interface(
     (OpenSpec("rows", ("batch", 3), "float32"), OpenSpec("mask", ("time", "batch"), "float32")),
@@ -39,12 +40,10 @@ def run(batcher, batch):
 
     batcher.close(batch)
     batch.begin()
-    done = Future()
     try:
-        done.set_result(batcher.run(batch, counted))
+        batch.finish(batcher.run(batch, counted))
     except ValueError as error:
-        done.set_exception(error)
-    batch.finish(done)
+        batch.finish(error)
     return sizes
 
 
@@ -121,9 +120,7 @@ def test_an_error_of_a_joined_run_is_that_of_the_members_that_meet_it_alone(batc
 
     batcher.close(batch)
     batch.begin()
-    done = Future()
-    done.set_result(batcher.run(batch, touchy))
-    batch.finish(done)
+    batch.finish(batcher.run(batch, touchy))
     for request in (requests[0], requests[2]):
         assert np.array_equal(request.answer.result(0)[0], 2 * request.arrays[0])
     assert isinstance(requests[1].answer.exception(0), ValueError)
@@ -143,9 +140,7 @@ def test_without_a_batcher_a_batch_is_one_request():
     alone = member(5)
     batch = Batch([Member(alone.arrays, alone.answer, wanted=(1,))])
     batch.begin()
-    done = Future()
-    done.set_result(batch.run(model))
-    batch.finish(done)
+    batch.finish(batch.run(model))
     (pairs,) = alone.answer.result(0)
     assert pairs.tolist() == [5, 5]
 
@@ -178,11 +173,11 @@ def test_many_threads_join_and_nothing_is_lost_or_doubled():
 
 
 def test_a_calling_thread_takes_one_batch_while_it_waits():
-    caller, batch = CallingThread(), Batch()
-    assert caller.offer(batch, 3)
+    caller, batch, place = CallingThread(), Batch(), Place()
+    assert caller.offer(batch, place)
     caller.wait()
-    assert caller.leave() == (batch, 3)
+    assert caller.leave() == (batch, place)
     gone = CallingThread()
     assert gone.leave() is None
-    assert not gone.offer(batch, 3)
+    assert not gone.offer(batch, place)
     assert gone.leave() is None

@@ -45,3 +45,25 @@ def test_steps_run_before_and_after_the_kernels():
     assert framed.profile([np.array(["a", "b"], object)]) == [("kernel", 3.0)]
     framed.cancel()
     assert kernels.ended
+
+
+def test_what_the_frame_hands_through_is_the_caller_s():
+    outputs = tuple(OpenSpec(name, ("?",), "object") for name in ("one", "other", "x"))
+    steps = tuple(HostStep("Identity", ("x",), (name,)) for name in ("one", "other"))
+    framed = FramedExecutor(Doubling(), Frame(FRAME.inputs, outputs, {}, FRAME.before, steps))
+    array = np.array(["a", "b"], object)
+    answers = framed.run([array])
+    for number, answer in enumerate(answers):
+        answer[0] = number
+    assert [answer.tolist() for answer in answers] == [[number, "b"] for number in range(3)]
+    assert array.tolist() == ["a", "b"]
+
+
+def test_elements_of_a_sequence_are_the_caller_s():
+    frame = Frame(
+        FRAME.inputs, (OpenSpec("all", (2,), "sequence"),), {}, FRAME.before, (HostStep("Pack", ("x", "x"), ("all",)),)
+    )
+    array = np.array(["a", "b"], object)
+    ((one, other),) = FramedExecutor(Doubling(), frame).run([array])
+    one[0] = "c"
+    assert (array.tolist(), other.tolist()) == (["a", "b"], ["a", "b"])

@@ -54,6 +54,44 @@ def test_threads_come_from_wherever_they_are_said(tiny_built, arguments):
     assert InferenceSession(tiny_built.artifact, **arguments).threads == 1
 
 
+@pytest.mark.parametrize("threads", [2.5, "4", True, [1], -1, 10**30])
+def test_threads_that_are_no_count_are_told(tiny_built, threads):
+    with pytest.raises(UsageError, match="at least 1 and at most 4096"):
+        InferenceSession(tiny_built.artifact, threads=threads)
+
+
+@pytest.mark.parametrize("path", [None, 3, "a\0b", ["model.tuned"]])
+def test_what_is_no_path_is_told(path):
+    with pytest.raises(UsageError, match="is no path"):
+        InferenceSession(path)
+
+
+def test_other_arguments_of_a_wrong_type_are_told(tiny_built, feed, caplog):
+    with pytest.raises(UsageError, match=r"give autotune\.ServeOptions"):
+        InferenceSession(tiny_built.artifact, serve={"streams": 2})
+    session = InferenceSession(tiny_built.artifact, providers="CPUExecutionProvider")
+    assert caplog.text == ""
+    InferenceSession(tiny_built.artifact, providers=[5])
+    assert "providers 5 are ignored" in caplog.text
+    for names, said in (
+        ("scores", "output_names is 'scores'; give a list"),
+        (7, "is 7; give a list"),
+        ([7], "output 7"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            session.run(names, feed)
+    with pytest.raises(UsageError, match="no input 7"):
+        session.run(None, {7: feed["data"], **feed})
+
+
+@pytest.mark.parametrize("kind", [iter, tuple, np.array])
+def test_names_of_outputs_may_be_of_any_kind_of_sequence(tiny_built, feed, kind):
+    session = InferenceSession(tiny_built.artifact)
+    want = session.run(None, feed)
+    for got in (session.run(kind(["features"]), feed), session.run_async(kind(["features"]), feed).result(20)):
+        assert [array.tolist() for array in got] == [want[1].tolist()]
+
+
 def test_zero_threads_of_session_options_mean_the_default(tiny_built):
     assert InferenceSession(tiny_built.artifact, onnxruntime.SessionOptions()).threads == 1
 

@@ -289,6 +289,30 @@ def test_ctrl_c_while_a_batch_waits_leaves_it_to_a_thread_of_the_session(tmp_pat
     assert threading.current_thread() not in executor.threads
 
 
+def test_a_batch_that_finds_the_queue_full_is_refused_to_the_one_whose_time_is_over(tmp_path, measurer):
+    executor = Rows()
+    options = ServeOptions(max_batch=8, max_wait_s=0.0, max_queue=1)
+    serving = Serving(two_batches(tmp_path, measurer).artifact, None, options)
+    serving._executors, serving.first = {0: executor}, executor
+    full = [serving.submit([np.ones((8, 1), np.float32)], None) for _ in range(2)]  # one runs, the other waits
+    assert executor.entered.wait(5)
+    joined = []
+
+    def join():  # the batch that the main thread opens
+        while not serving._batcher._open:
+            time.sleep(1e-3)
+        joined.append(serving.submit([np.float32([[2]])], None))
+
+    thread = threading.Thread(target=join)
+    thread.start()
+    with pytest.raises(BusyError, match="1 requests were waiting"):
+        serving.submit([np.float32([[1]])], 0.1)
+    thread.join(5)
+    executor.go.set()
+    assert joined[0].result(5)[0] == 2
+    assert all(request.result(5)[0].all() for request in full)
+
+
 def test_one_set_of_shapes_is_not_joined(tiny_built):
     with pytest.raises(UsageError, match=r"max_batch is 8, but .* has no open batch whose rows are independent; tune"):
         Serving(tiny_built.artifact, None, ServeOptions(max_batch=8))

@@ -5,14 +5,44 @@ import time
 
 import pytest
 
-from autotune.runtime.stream_queue import WIDE, StreamQueue
+from autotune.runtime.stream_queue import WIDE, Place, StreamQueue
 from schedules.vocabulary.errors import BusyError
 
 SHORT_S = 0.02
 
 
+class Queue:
+    """A ``StreamQueue`` whose requests are known by the numbers of their streams."""
+
+    def __init__(self, *arguments, **options):
+        self.queue, self.places = StreamQueue(*arguments, **options), {}
+
+    def acquire(self, timeout_s=None):
+        place = Place()
+        try:
+            self.queue.acquire(place, timeout_s)
+        except BusyError:
+            self.queue.release(place)
+            raise
+        self.places[place.stream] = place
+        return place.stream
+
+    def submit(self, start, timeout_s=None):
+        place = Place()
+
+        def begin(own):
+            self.places[own.stream] = own
+            start(own.stream)
+
+        place.start = begin
+        self.queue.submit(place, timeout_s)
+
+    def release(self, stream):
+        self.queue.release(self.places.pop(stream))
+
+
 def test_as_many_requests_as_streams_run_at_once():
-    queue = StreamQueue(2, wide=False, bound=8)
+    queue = Queue(2, wide=False, bound=8)
     assert {queue.acquire(), queue.acquire()} == {0, 1}
     with pytest.raises(BusyError, match=r"no stream was free for 0.02 s; allow a longer timeout"):
         queue.acquire(SHORT_S)
@@ -21,7 +51,7 @@ def test_as_many_requests_as_streams_run_at_once():
 
 
 def test_the_stream_that_was_used_last_is_used_again():
-    queue = StreamQueue(3, wide=False, bound=8)
+    queue = Queue(3, wide=False, bound=8)
     for stream in [queue.acquire() for _ in range(3)]:
         queue.release(stream)
     last = queue.acquire()
@@ -30,7 +60,7 @@ def test_the_stream_that_was_used_last_is_used_again():
 
 
 def test_a_request_that_comes_alone_gets_all_cores():
-    queue = StreamQueue(2, wide=True, bound=8)
+    queue = Queue(2, wide=True, bound=8)
     for _ in range(3):
         assert queue.acquire() == WIDE
         with pytest.raises(BusyError):
@@ -39,7 +69,7 @@ def test_a_request_that_comes_alone_gets_all_cores():
 
 
 def test_requests_that_met_others_go_to_streams():
-    queue = StreamQueue(2, wide=True, bound=8)
+    queue = Queue(2, wide=True, bound=8)
     first = queue.acquire()
     got = []
     queue.submit(got.append)
@@ -54,7 +84,7 @@ def test_requests_that_met_others_go_to_streams():
 
 
 def test_first_come_first_served():
-    queue = StreamQueue(1, wide=False, bound=100)
+    queue = Queue(1, wide=False, bound=100)
     stream = queue.acquire()
     order = []
     for number in range(20):
@@ -65,7 +95,7 @@ def test_first_come_first_served():
 
 
 def test_nobody_overtakes_those_who_wait():
-    queue = StreamQueue(1, wide=False, bound=100)
+    queue = Queue(1, wide=False, bound=100)
     queue.acquire()
     got = []
     queue.submit(got.append)
@@ -76,7 +106,7 @@ def test_nobody_overtakes_those_who_wait():
 
 
 def test_a_full_queue_blocks_until_there_is_room():
-    queue = StreamQueue(1, wide=False, bound=2)
+    queue = Queue(1, wide=False, bound=2)
     queue.acquire()
     started = []
     for number in range(2):
@@ -94,7 +124,7 @@ def test_a_full_queue_blocks_until_there_is_room():
 
 
 def test_a_full_queue_refuses_after_the_timeout_and_forgets_the_request():
-    queue = StreamQueue(1, wide=False, bound=1)
+    queue = Queue(1, wide=False, bound=1)
     queue.acquire()
     started = []
     queue.submit(lambda _: started.append("kept"))
@@ -107,7 +137,7 @@ def test_a_full_queue_refuses_after_the_timeout_and_forgets_the_request():
 
 
 def test_one_who_gave_up_is_given_nothing():
-    queue = StreamQueue(1, wide=False, bound=8)
+    queue = Queue(1, wide=False, bound=8)
     queue.acquire()
     with pytest.raises(BusyError):
         queue.acquire(SHORT_S)
@@ -116,7 +146,7 @@ def test_one_who_gave_up_is_given_nothing():
 
 
 def test_many_threads_share_the_streams_and_none_is_lost():
-    queue = StreamQueue(3, wide=True, bound=4)
+    queue = Queue(3, wide=True, bound=4)
     held, most, lock = set(), [0], threading.Lock()
 
     def work():

@@ -90,9 +90,12 @@ class RecurrentTemplate(OneAlgorithm[Anchor]):
         tiles = Knob("tile", tuple(size for size in TILES if size <= most and batch % size == 0))
 
         def step_ns(columns: Columns, _: Columns) -> Columns:
+            side_by_side = columns["groups"] == APART
             count = np.maximum(columns["groups"], 1)
-            per_thread = np.ceil(count / target.threads) * (chunks / count) * np.where(columns["groups"], ways, 1)
-            return {"step": (per_thread * terms / rate + JOIN_NS * (count > 1) * ways) / columns["tile"] ** 0.5}
+            per_thread = np.ceil(count / target.threads) * (chunks / count)
+            turns = np.where(side_by_side, 1, ways)
+            joins = JOIN_NS * (side_by_side | (count > 1))
+            return {"step": turns * (per_thread * terms / rate + joins) / columns["tile"] ** 0.5}
 
         return ranked(Space(OP, self.version, (knob, tiles)), step_ns, len(knob.choices))
 

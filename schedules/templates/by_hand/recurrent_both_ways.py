@@ -1,7 +1,7 @@
 """Both directions of an LSTM or a GRU in one kernel, which is told how many steps to compute.
 
-Each direction may have a thread of its own, which never waits for the other: threads that meet after every step gain
-nothing where a step is short.
+A step of each direction may have a thread of its own: threads then meet half as often as where they share the chunks of
+one direction after the other, and a thread that comes late misses some steps only.
 
 The parameters are those of ``recurrent_steps.py``. Chunks of units, and sequences of states, of the second direction
 lie behind those of the first: x (steps, batch, 2 · chunks, vectors, 16), r (2 · chunks, units, vectors, 16), the
@@ -32,7 +32,7 @@ BOTH = " both"
 """End of the attribute of these kernels."""
 
 APART = 0
-"""Groups of a kernel in which each direction has a thread of its own."""
+"""Groups of a kernel in which the directions walk side by side, on a thread each."""
 
 
 def rows_of(t: tirx.Expr, last: tirx.Expr, d: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
@@ -62,14 +62,16 @@ def lstm_both_ways(steps: int, batch: int, units: int, groups: int = 1, tile: in
                     out[0, d * (last[0] + 1), d * batch + b, k] = h0[d * batch + b, k]
                     out[1, d * (last[0] + 1), d * batch + b, k] = c0[d * batch + b, k]
         if apart:
-            for d in T.parallel(2):
-                for t in range(last[0]):
-                    lstm_chunks(x, r, out, rows_of(t, last[0], d), (t, 0, d), (per_group, tile))
+            for t in range(last[0]):
+                for d in T.parallel(2):
+                    with T.sblock("step"):
+                        lstm_chunks(x, r, out, rows_of(t, last[0], d), (t, 0, d), (per_group, tile))
         else:
             for d in range(2):
                 for t in range(last[0]):
                     for group in T.parallel(groups):
-                        lstm_chunks(x, r, out, rows_of(t, last[0], d), (t, group, d), (per_group, tile))
+                        with T.sblock("step"):
+                            lstm_chunks(x, r, out, rows_of(t, last[0], d), (t, group, d), (per_group, tile))
 
     return kernel.with_attr(SCHEDULED, f"lstm{BOTH}").with_attr("op_pattern", 8)
 
@@ -95,14 +97,16 @@ def gru_both_ways(steps: int, batch: int, units: int, groups: int = 1, tile: int
                 for k in range(hidden):
                     out[0, d * (last[0] + 1), d * batch + b, k] = h0[d * batch + b, k]
         if apart:
-            for d in T.parallel(2):
-                for t in range(last[0]):
-                    gru_chunks(x, r, bias, out, rows_of(t, last[0], d), (t, 0, d), (per_group, tile))
+            for t in range(last[0]):
+                for d in T.parallel(2):
+                    with T.sblock("step"):
+                        gru_chunks(x, r, bias, out, rows_of(t, last[0], d), (t, 0, d), (per_group, tile))
         else:
             for d in range(2):
                 for t in range(last[0]):
                     for group in T.parallel(groups):
-                        gru_chunks(x, r, bias, out, rows_of(t, last[0], d), (t, group, d), (per_group, tile))
+                        with T.sblock("step"):
+                            gru_chunks(x, r, bias, out, rows_of(t, last[0], d), (t, group, d), (per_group, tile))
 
     return kernel.with_attr(SCHEDULED, f"gru{BOTH}").with_attr("op_pattern", 8)
 

@@ -80,37 +80,34 @@ def _add_products(acc, h, at, r, chunk):  # type: ignore[no-untyped-def]
 
 @scripted.inline
 def lstm_chunks(x, r, out, rows, place, sizes):  # type: ignore[no-untyped-def]
-    """A step of a group's chunks: reads row ``rows[0]`` and x of step ``rows[1]``, writes row ``rows[2]``.
+    """A step of a group's chunks, in a block: reads row ``rows[0]`` and x of step ``rows[1]``, writes row ``rows[2]``.
 
     ``place`` is the number of the step, the group and the direction, whose chunks and sequences lie behind the other's.
     """
-    with T.sblock("step"):
-        T.reads(
-            x[0 : x.shape[0], 0 : x.shape[1], 0 : x.shape[2], 0:VECTORS, 0:LANES],
-            r[0 : r.shape[0], 0 : r.shape[1], 0:VECTORS, 0:LANES],
-            out[0:2, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]],
-        )
-        T.writes(out[0:2, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]])
-        per_group, tile = T.meta_var(sizes[0]), T.meta_var(sizes[1])
-        ahead, before = T.meta_var(place[2] * (x.shape[2] // 2)), T.meta_var(place[2] * x.shape[1])
-        acc = T.alloc_buffer((tile, VECTORS, LANES), "float32", scope="local")
-        for c, bs in T.grid(per_group, x.shape[1] // tile):
-            chunk = T.meta_var(place[1] * per_group + c + place[0] % 2 * (per_group - 1 - 2 * c))
-            for s in T.unroll(tile):
-                for v in T.unroll(VECTORS):
-                    for u in T.vectorized(LANES):
-                        acc[s, v, u] = x[rows[1], bs * tile + s, ahead + chunk, v, u]
-            _add_products(acc, out, (rows[0], before + bs * tile), r, ahead + chunk)
-            for s in T.unroll(tile):
-                for p in T.unroll(2):
-                    b, unit = T.meta_var(before + bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
-                    for u in T.vectorized(LANES):
-                        out[1, rows[2], b, unit + u] = T.sigmoid(acc[s, 4 + p, u]) * out[
-                            1, rows[0], b, unit + u
-                        ] + T.sigmoid(acc[s, p, u]) * T.tanh(acc[s, 6 + p, u])
-                        out[0, rows[2], b, unit + u] = T.sigmoid(acc[s, 2 + p, u]) * T.tanh(
-                            out[1, rows[2], b, unit + u]
-                        )
+    T.reads(
+        x[0 : x.shape[0], 0 : x.shape[1], 0 : x.shape[2], 0:VECTORS, 0:LANES],
+        r[0 : r.shape[0], 0 : r.shape[1], 0:VECTORS, 0:LANES],
+        out[0:2, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]],
+    )
+    T.writes(out[0:2, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]])
+    per_group, tile = T.meta_var(sizes[0]), T.meta_var(sizes[1])
+    ahead, before = T.meta_var(place[2] * (x.shape[2] // 2)), T.meta_var(place[2] * x.shape[1])
+    acc = T.alloc_buffer((tile, VECTORS, LANES), "float32", scope="local")
+    for c, bs in T.grid(per_group, x.shape[1] // tile):
+        chunk = T.meta_var(place[1] * per_group + c + place[0] % 2 * (per_group - 1 - 2 * c))
+        for s in T.unroll(tile):
+            for v in T.unroll(VECTORS):
+                for u in T.vectorized(LANES):
+                    acc[s, v, u] = x[rows[1], bs * tile + s, ahead + chunk, v, u]
+        _add_products(acc, out, (rows[0], before + bs * tile), r, ahead + chunk)
+        for s in T.unroll(tile):
+            for p in T.unroll(2):
+                b, unit = T.meta_var(before + bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
+                for u in T.vectorized(LANES):
+                    out[1, rows[2], b, unit + u] = T.sigmoid(acc[s, 4 + p, u]) * out[
+                        1, rows[0], b, unit + u
+                    ] + T.sigmoid(acc[s, p, u]) * T.tanh(acc[s, 6 + p, u])
+                    out[0, rows[2], b, unit + u] = T.sigmoid(acc[s, 2 + p, u]) * T.tanh(out[1, rows[2], b, unit + u])
 
 
 @cache  # TVM's parser takes half a second
@@ -146,7 +143,8 @@ def lstm_steps(
         for t in range(steps):
             for group in T.parallel(groups):
                 step = T.meta_var(first + sign * t)
-                lstm_chunks(x, r, out, (start + sign * t, step, step + row), (t, group, 0), (per_group, tile))
+                with T.sblock("step"):
+                    lstm_chunks(x, r, out, (start + sign * t, step, step + row), (t, group, 0), (per_group, tile))
 
     @scripted.prim_func(s_tir=True)
     def kernel_limited(  # type: ignore[no-untyped-def]
@@ -163,49 +161,49 @@ def lstm_steps(
                 out[1, 0, b, k] = c0[b, k]
         for t in range(limit[0]):
             for group in T.parallel(groups):
-                lstm_chunks(x, r, out, (t, t, t + 1), (t, group, 0), (per_group, tile))
+                with T.sblock("step"):
+                    lstm_chunks(x, r, out, (t, t, t + 1), (t, group, 0), (per_group, tile))
 
     return labelled(kernel_limited if limited else kernel, "lstm", backwards, limited)
 
 
 @scripted.inline
 def gru_chunks(x, r, bias, out, rows, place, sizes):  # type: ignore[no-untyped-def]
-    """A step of a group's chunks: reads row ``rows[0]`` and x of step ``rows[1]``, writes row ``rows[2]``.
+    """A step of a group's chunks, in a block: reads row ``rows[0]`` and x of step ``rows[1]``, writes row ``rows[2]``.
 
     ``place`` is the number of the step, the group and the direction, whose chunks and sequences lie behind the other's.
     """
-    with T.sblock("step"):
-        T.reads(
-            x[0 : x.shape[0], 0 : x.shape[1], 0 : x.shape[2], 0 : x.shape[3], 0:LANES],
-            r[0 : r.shape[0], 0 : r.shape[1], 0 : r.shape[2], 0:LANES],
-            bias[0 : bias.shape[0], 0:2, 0:LANES],
-            out[0:1, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]],
-        )
-        T.writes(out[0:1, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]])
-        per_group, tile = T.meta_var(sizes[0]), T.meta_var(sizes[1])
-        ahead, before = T.meta_var(place[2] * (x.shape[2] // 2)), T.meta_var(place[2] * x.shape[1])
-        acc = T.alloc_buffer((tile, x.shape[3], LANES), "float32", scope="local")
-        for c, bs in T.grid(per_group, x.shape[1] // tile):
-            chunk = T.meta_var(place[1] * per_group + c + place[0] % 2 * (per_group - 1 - 2 * c))
-            for s in T.unroll(tile):
-                for v in T.unroll(4):
-                    for u in T.vectorized(LANES):
-                        acc[s, v, u] = x[rows[1], bs * tile + s, ahead + chunk, v, u]
-                for v in T.unroll(2):
-                    for u in T.vectorized(LANES):
-                        acc[s, 4 + v, u] = bias[ahead + chunk, v, u]
-            _add_products(acc, out, (rows[0], before + bs * tile), r, ahead + chunk)
-            for s in T.unroll(tile):
-                for p in T.unroll(2):
-                    b, unit = T.meta_var(before + bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
-                    for u in T.vectorized(LANES):
-                        acc[s, 4 + p, u] = T.tanh(
-                            x[rows[1], bs * tile + s, ahead + chunk, 4 + p, u]
-                            + T.sigmoid(acc[s, 2 + p, u]) * acc[s, 4 + p, u]
-                        )
-                        out[0, rows[2], b, unit + u] = acc[s, 4 + p, u] + (
-                            T.sigmoid(acc[s, p, u]) * (out[0, rows[0], b, unit + u] - acc[s, 4 + p, u])
-                        )
+    T.reads(
+        x[0 : x.shape[0], 0 : x.shape[1], 0 : x.shape[2], 0 : x.shape[3], 0:LANES],
+        r[0 : r.shape[0], 0 : r.shape[1], 0 : r.shape[2], 0:LANES],
+        bias[0 : bias.shape[0], 0:2, 0:LANES],
+        out[0:1, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]],
+    )
+    T.writes(out[0:1, 0 : out.shape[1], 0 : out.shape[2], 0 : out.shape[3]])
+    per_group, tile = T.meta_var(sizes[0]), T.meta_var(sizes[1])
+    ahead, before = T.meta_var(place[2] * (x.shape[2] // 2)), T.meta_var(place[2] * x.shape[1])
+    acc = T.alloc_buffer((tile, x.shape[3], LANES), "float32", scope="local")
+    for c, bs in T.grid(per_group, x.shape[1] // tile):
+        chunk = T.meta_var(place[1] * per_group + c + place[0] % 2 * (per_group - 1 - 2 * c))
+        for s in T.unroll(tile):
+            for v in T.unroll(4):
+                for u in T.vectorized(LANES):
+                    acc[s, v, u] = x[rows[1], bs * tile + s, ahead + chunk, v, u]
+            for v in T.unroll(2):
+                for u in T.vectorized(LANES):
+                    acc[s, 4 + v, u] = bias[ahead + chunk, v, u]
+        _add_products(acc, out, (rows[0], before + bs * tile), r, ahead + chunk)
+        for s in T.unroll(tile):
+            for p in T.unroll(2):
+                b, unit = T.meta_var(before + bs * tile + s), T.meta_var(chunk * UNITS + p * LANES)
+                for u in T.vectorized(LANES):
+                    acc[s, 4 + p, u] = T.tanh(
+                        x[rows[1], bs * tile + s, ahead + chunk, 4 + p, u]
+                        + T.sigmoid(acc[s, 2 + p, u]) * acc[s, 4 + p, u]
+                    )
+                    out[0, rows[2], b, unit + u] = acc[s, 4 + p, u] + (
+                        T.sigmoid(acc[s, p, u]) * (out[0, rows[0], b, unit + u] - acc[s, 4 + p, u])
+                    )
 
 
 @cache  # TVM's parser takes half a second
@@ -239,7 +237,8 @@ def gru_steps(
         for t in range(steps):
             for group in T.parallel(groups):
                 step = T.meta_var(first + sign * t)
-                gru_chunks(x, r, bias, out, (start + sign * t, step, step + row), (t, group, 0), (per_group, tile))
+                with T.sblock("step"):
+                    gru_chunks(x, r, bias, out, (start + sign * t, step, step + row), (t, group, 0), (per_group, tile))
 
     @scripted.prim_func(s_tir=True)
     def kernel_limited(  # type: ignore[no-untyped-def]
@@ -255,7 +254,8 @@ def gru_steps(
                 out[0, 0, b, k] = h0[b, k]
         for t in range(limit[0]):
             for group in T.parallel(groups):
-                gru_chunks(x, r, bias, out, (t, t, t + 1), (t, group, 0), (per_group, tile))
+                with T.sblock("step"):
+                    gru_chunks(x, r, bias, out, (t, t, t + 1), (t, group, 0), (per_group, tile))
 
     return labelled(kernel_limited if limited else kernel, "gru", backwards, limited)
 

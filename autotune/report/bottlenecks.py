@@ -61,11 +61,13 @@ def summary(facts: Facts) -> list[str]:
     """Return a summary of the tuning and its gains, a sentence each."""
     tuned = sum(row.trials > 0 for row in facts.rows)
     templates = [(name, share) for name, share in facts.template_shares.items() if share >= LEAST_SHARE][:3]
-    sentences = [
-        f"{len(facts.rows)} kernels, {tuned} of them tuned in {facts.trials} trials; one inference runs "
-        f"them for {1e3 * facts.kernels_s:.3f} ms, most of it in "
+    spent = (
+        f"one inference runs them for {1e3 * facts.kernels_s:.3f} ms, most of it in "
         + ", ".join(f"{name} ({share:.0%})" for name, share in templates)
-    ]
+        if facts.kernels_s > 0
+        else "none was measured, so nothing is known of their times"
+    )
+    sentences = [f"{len(facts.rows)} kernels, {tuned} of them tuned in {facts.trials} trials; {spent}"]
     sentences += [
         f"{decision.name}: {1e3 * decision.without_s:.3f} ms with {decision.without}, "
         f"{1e3 * decision.with_s:.3f} ms as it is, ×{decision.without_s / decision.with_s:.2f}"

@@ -24,6 +24,8 @@ def test_without_a_history_it_says_so(tiny):
     page = render(facts)
     assert "<h2>Model latency over tuning time" not in page
     assert "tune bench tiny.tuned" in page
+    assert "none was measured" in summary(facts)[0]  # not "0.000 ms, most of it in" nothing
+    assert "<td>0.0%</td>" not in page
 
 
 def test_the_command_to_do_it_again(told):

@@ -28,7 +28,7 @@ WIDE = -1
 """In place of a stream's number: all cores."""
 
 NO_STREAM = -2
-"""In place of a stream's number: none is meant."""
+"""The number that stands for no stream."""
 
 
 FORKED = (

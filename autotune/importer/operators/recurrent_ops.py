@@ -152,7 +152,8 @@ def cut_off(node: Node, e: Emit, layer: Layer) -> list[str]:
     """
     steps, batch, _ = node.shape(0)
     hidden = int(node.attr("hidden_size", node.shape(2)[-1]))
-    lengths = e.cast(node.input(LENGTHS), TensorProto.INT64)
+    lengths, ends = e.cast(node.input(LENGTHS), TensorProto.INT64), [e.const(np.int64(end)) for end in (0, steps)]
+    lengths = e.op("Min", e.op("Max", lengths, ends[0]), ends[1])  # a caller may claim any
     numbers = e.const(np.arange(steps, dtype=np.int64).reshape(steps, 1, 1))
     alive = e.op("Less", numbers, e.reshape(lengths, 1, batch, 1))
     direction = str(node.attr("direction", "forward"))

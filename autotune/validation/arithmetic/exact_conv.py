@@ -148,7 +148,7 @@ def _places(
 def _pairs(
     attributes: dict[str, Any], spatial: Sequence[int], kernel: Sequence[int], outer: Sequence[int]
 ) -> list[NDArray[np.int64]]:
-    """For each spatial axis the terms of every output, (terms, outputs).
+    """Return the terms of every output, (terms, outputs), for each spatial axis.
 
     A term is k · size + j; kernel · size stands for none.
     """

@@ -64,7 +64,7 @@ def recurrent(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         states = 2 if kind == "LSTM" else 1
         operands += [state_of(bb, inputs[5 + place], index, (batch, units), hidden) for place in range(states)]
         limited = inputs[LENGTHS] is not None and attrs["tvm_custom"][BY_HAND]
-        operands += [inputs[LENGTHS]] if limited else []
+        operands += [_within(bb, inputs[LENGTHS], steps)] if limited else []
         make = lstm_steps if kind == "LSTM" else gru_steps
         kernel = make(steps, batch, terms, backwards, limited=limited)
         out_shape = (states, steps + 1, batch, hidden)
@@ -99,7 +99,8 @@ def _both_ways(bb: relax.BlockBuilder, inputs: Inputs, kind: str, weights: tuple
         operands.append(relax.const(kept.reshape(2 * chunks, UNITS // LANES, LANES)))
     states = 2 if kind == "LSTM" else 1
     operands += [_states_of(bb, inputs[5 + place], (2, batch, units), hidden) for place in range(states)]
-    last = relax.const(np.array([steps], np.int32)) if inputs[LENGTHS] is None else inputs[LENGTHS]
+    told = inputs[LENGTHS]
+    last = relax.const(np.array([steps], np.int32)) if told is None else _within(bb, told, steps)
     kernel = MAKERS_BOTH[kind.lower()](steps, batch, units)
     out = kernel_call(
         bb, kernel, f"{kind.lower()}_both", [*operands, last], (states, steps + 2, 2 * batch, hidden), "float32"
@@ -114,6 +115,12 @@ def _both_ways(bb: relax.BlockBuilder, inputs: Inputs, kind: str, weights: tuple
         final = bb.emit(relax.op.take(ahead, last, axis=0))
         results.append(bb.emit(relax.op.reshape(bb.emit(relax.op.concat([final, first], axis=1)), (2, batch, units))))
     return relax.Tuple(results)
+
+
+def _within(bb: relax.BlockBuilder, count: relax.Expr, steps: int) -> relax.Expr:
+    """A number of steps from 0 to ``steps``, whatever a caller says: kernels write a row for each."""
+    least, most = (relax.const(np.int32(number)) for number in (0, steps))
+    return bb.emit(relax.op.minimum(bb.emit(relax.op.maximum(count, least)), most))
 
 
 def _states_of(

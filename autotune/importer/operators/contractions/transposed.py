@@ -113,7 +113,7 @@ def _by_phases(node: Node, e: Emit) -> list[str] | None:
 
 @rewrites("ConvTranspose")
 def conv_transpose(node: Node, e: Emit) -> list[str] | None:
-    """With an output shape or automatic padding: the padding that gives it, written out; else ``_by_phases``."""
+    """Write out the padding of an output shape or of automatic padding; without either, ``_by_phases``."""
     auto = str(node.attr("auto_pad", "NOTSET"))
     wanted = node.attr("output_shape")
     if wanted is None and auto == "NOTSET":

@@ -60,3 +60,20 @@ def test_a_sequence_that_is_walked_both_ways_ends_where_it_is_told(kind, steps, 
     model, feed = recurrent(kind, "bidirectional", 20, steps=4, batch=1, states=True, lengths=(steps,), **attributes)
     assert close(*run(model, tmp_path, feed))
     assert any("both" in task.name for task in imported(model, tmp_path).tasks)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_lengths_beyond_a_sequence_are_those_of_its_ends(kind, batch, tiny_build):
+    """ONNX Runtime refuses such calls; kernels must not write a row for every step that a caller claims."""
+    attributes = {"linear_before_reset": 1} if kind == "GRU" else {}
+    model, feed = recurrent(
+        kind, "bidirectional", 20, steps=4, batch=batch, states=True, lengths=(4,) * batch, **attributes
+    )
+    session = tiny_build(model)
+    for told, meant in ((1 << 30, 4), (5, 4), (-1, 0), (-(1 << 30), 0)):
+        ours, wanted = (
+            session.run(None, {**feed, "lengths": np.full(batch, steps, np.int32)}) for steps in (told, meant)
+        )
+        for mine, other in zip(ours, wanted, strict=True):
+            np.testing.assert_array_equal(mine, other)

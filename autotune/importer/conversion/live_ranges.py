@@ -25,11 +25,9 @@ from autotune.importer.onnx_model.graph_walk import name_nodes
 from autotune.importer.onnx_model.open_axes import QUANTISER, is_endless
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes
+from autotune.importer.operators.recurrent_ops import LENGTHS
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import replace_all
-
-LENGTHS = 4
-"""Number of the input of recurrent layers that says how many steps each sequence has."""
 
 Axes = tuple[tuple[str, ...], ...]
 """Open sizes whose product each axis of a tensor is; none for a size that never changes."""

@@ -14,6 +14,7 @@ from autotune.backends.device_interface import Device, Room
 from autotune.backends.executor import Executor, LiveCase
 from autotune.graph.lanes import Lane
 from autotune.graph.steps import LiveRows
+from autotune.interface import Growth
 from autotune.options import Options
 from schedules.config import Config
 from schedules.target import Target
@@ -107,11 +108,14 @@ class Backend(Protocol):
         """
         ...
 
-    def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
+    def live_rows(
+        self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase], growths: Sequence[Growth] = ()
+    ) -> LiveRows | None:
         """Return the jobs that ``artifact``, built for ``rows`` of the open size ``symbol``, may leave out for fewer.
 
         Args:
             cases: calls to find it out with, as kernels read their inputs.
+            growths: ways in which axes may follow the open size, besides as many.
         """
         ...
 

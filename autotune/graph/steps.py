@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from autotune.graph.arena import place_tensors, root_of
 from autotune.graph.flat import Flat, Use
 from autotune.graph.lanes import HOST, Lane
+from autotune.interface import Growth
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ class Step:
         return self.operands if self.condition is None else (*self.operands, self.condition.operand)
 
 
+MOST_STEPS = 2
+"""Steps in which rows of a result follow an open size, as the core knows them (``core.cc``)."""
+
+
 @dataclass(frozen=True)
 class CallJobs:
     """Jobs of a call's parallel loop, and the rows that each makes: job i those of group i // inner % groups.
@@ -71,6 +76,7 @@ class CallJobs:
         rows: rows of a group; the last one may have fewer.
         row_bytes: bytes of a row, if what is behind the live ones must be zero because another call reads it; else 0.
         outer: how many times all rows stand in the result.
+        growth: how many rows the result has of so many of the open size, of ``MOST_STEPS`` at most; None: as many.
     """
 
     count: int = 0
@@ -79,10 +85,12 @@ class CallJobs:
     rows: int = 0
     row_bytes: int = 0
     outer: int = 1
+    growth: Growth | None = field(default=None, metadata={"sparse": True})
 
     def left(self, live: int) -> Fraction:
-        """Return the share of the jobs that is left where ``live`` rows count."""
-        return Fraction(-(-live // self.rows), self.groups) if self.groups else Fraction(1)
+        """Return the share of the jobs that is left where ``live`` of the open size count."""
+        rows = live if self.growth is None else self.growth.of(live)
+        return Fraction(-(-rows // self.rows), self.groups) if self.groups else Fraction(1)
 
     def within(self, other: CallJobs) -> bool:
         """Return whether jobs of both can be left out: all groups lie within each group of ``other``."""

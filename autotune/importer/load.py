@@ -19,20 +19,23 @@ from autotune.importer.conversion.dead_branches import drop_dead_branches
 from autotune.importer.conversion.flat_model import (
     OPSET_NOTE,
     agree_on_opsets,
+    flatten,
     opset_of,
     without_functions,
 )
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
-from autotune.importer.conversion.live_ranges import Axes, OpenShapes, followed_axes, mask_positions
+from autotune.importer.conversion.live_axes import Axes, Extent, OpenShapes, followed_axes
+from autotune.importer.conversion.live_ranges import mask_positions
 from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes
 from autotune.importer.onnx_model.mend import drop_undeclared, mend
-from autotune.importer.onnx_model.open_axes import has_live_names, open_places
+from autotune.importer.onnx_model.open_axes import Extents, has_live_names, open_places
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import fill_external, fill_sparse, load_tensors, place_of
+from autotune.interface import Growth
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import ModelError, UnsupportedError, first_line
 
@@ -42,7 +45,7 @@ measured."""
 
 ADVICE = "export the model again"
 
-KEPT_MODELS = 4
+KEPT_MODELS = 16
 """Models whose open axes are kept: a model is loaded at many sizes while its artifact is verified."""
 
 
@@ -90,8 +93,36 @@ def load_model(
     drop_dead_branches(model)
     set_noise_apart(model)
     if live:
-        mask_positions(model, live, _followed(path, opened, path.stat().st_mtime_ns))
+        model = flatten(model)
+        mask_positions(model, live, _followed(path, opened, tuple(live.items()), path.stat().st_mtime_ns))
     return model
+
+
+def followed_sizes(path: Path, inputs: Mapping[str, Sequence[int]]) -> tuple[Extents, dict[str, list[Growth]]]:
+    """Return which open sizes the outputs follow, and how, of a model loaded with ``inputs``.
+
+    And the ways in which any axis follows each of them. Both are empty if nothing in ``inputs`` says which positions of
+    a call count.
+
+    Raises:
+        ModelError: as ``load_model``.
+    """
+    live = live_sizes(inputs)
+    if not live:
+        return {}, {}
+    model = onnx.load(path, load_external_data=False)
+    shapes = {own: shape for own, shape in inputs.items() if noise_of(own) is None}
+    followed = _followed(path, _opened(model, shapes, live), tuple(live.items()), path.stat().st_mtime_ns)
+    growths: dict[str, list[Growth]] = {}
+    for part in {part for axes in followed.values() for axis in axes for part in axis if isinstance(part, Extent)}:
+        growths.setdefault(part.symbol, []).append(part.growth)
+    outputs = {
+        (number, axis): (parts[0].symbol, parts[0].growth)
+        for number, value in enumerate(model.graph.output)
+        for axis, parts in enumerate(followed.get(value.name, ()))
+        if len(parts) == 1 and isinstance(parts[0], Extent)
+    }
+    return outputs, growths
 
 
 def _opened(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], live: Mapping[str, int]) -> OpenShapes:
@@ -107,18 +138,23 @@ def _opened(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], live: M
 
 
 @lru_cache(KEPT_MODELS)
-def _followed(path: Path, shapes: OpenShapes, changed_ns: int) -> dict[str, Axes]:  # noqa: ARG001  # for the cache
+def _followed(
+    path: Path,
+    shapes: OpenShapes,
+    live: tuple[tuple[str, int], ...],
+    changed_ns: int,  # noqa: ARG001  # for the cache
+) -> dict[str, Axes]:
     """``followed_axes`` of the model at ``path``, a file that was changed then.
 
     Raises:
         ModelError: as ``followed_axes``.
     """
 
-    def at(opened: OpenShapes, sizes: Mapping[str, int]) -> onnx.ModelProto:
-        bound = {own: [sizes[s] if isinstance(s, str) else s for s in shape] for own, shape in opened}
+    def at(sizes: Mapping[str, int]) -> onnx.ModelProto:
+        bound = {own: [sizes[s] if isinstance(s, str) else s for s in shape] for own, shape in shapes}
         return load_model(path, bound, apart=True)
 
-    return followed_axes(at, shapes)
+    return followed_axes(at, shapes, dict(live))
 
 
 def _parse(path: Path, mapped: bool) -> tuple[onnx.ModelProto, frozenset[tuple[str, int, int]]]:

@@ -307,8 +307,8 @@ class Batcher:
             stop = start + member.rows
             outputs.append(
                 [
-                    array[(*[slice(None)] * axis, slice(int(scale * start), int(scale * stop)))].copy()
-                    for array, (axis, scale) in zip(joined_outputs, self._out, strict=True)
+                    array[(*[slice(None)] * axis, slice(growth.of(start), growth.of(stop)))].copy()
+                    for array, (axis, growth) in zip(joined_outputs, self._out, strict=True)
                 ]
             )
             start = stop

@@ -222,8 +222,8 @@ class MultiShapeExecutor(LazyExecutor):
         return 1.0 if part.live is None else part.live.share(sizes, part.threads)
 
     def _fits(self, there: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
-        padded = self._interface.padded
-        return all(there[name] == size or (name in padded and there[name] > size) for name, size in sizes.items())
+        may_pad = self._interface.may_pad
+        return all(there[name] == size or (there[name] > size and may_pad(name, size)) for name, size in sizes.items())
 
     def _sizes(self, part: Part) -> dict[str, int]:
         return self._interface.sizes(part.shapes) or {}

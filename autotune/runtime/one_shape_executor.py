@@ -15,6 +15,7 @@ from autotune.backends.executor import Executor, LiveCase, Span, StreamCall, Str
 from autotune.frame.frame import Frame
 from autotune.graph.steps import LiveRows
 from autotune.host.dtypes import as_words, numpy_type, word
+from autotune.interface import Growth
 from autotune.runtime.artifact_executor import Array, Arrays, ArtifactExecutor, owned
 
 
@@ -59,10 +60,12 @@ class OneShapeExecutor(ArtifactExecutor):
         outputs = self._kernels.run_rows(self._read(arrays), count)
         return outputs if self._as_made else self._as_users_see(outputs, count)
 
-    def live_rows(self, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
+    def live_rows(
+        self, symbol: str, rows: int, cases: Sequence[LiveCase], growths: Sequence[Growth] = ()
+    ) -> LiveRows | None:
         """See ``Backend.live_rows``; cases hold arrays as users give them."""
         read = [LiveCase(case.live, self._read(case.zeros), self._read(case.other)) for case in cases]
-        return backend_of(self._artifact.target).live_rows(self._artifact, symbol, rows, read)
+        return backend_of(self._artifact.target).live_rows(self._artifact, symbol, rows, read, growths)
 
     def profile(self, arrays: Arrays) -> list[tuple[str, float]]:
         """Implement ``Executor.profile``."""

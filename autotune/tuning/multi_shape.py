@@ -10,7 +10,7 @@ import importlib.util
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,10 +25,11 @@ from autotune.frame.noise import is_live, noise_of
 from autotune.graph.steps import LiveSizes
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
+from autotune.importer.load import followed_sizes
 from autotune.importer.onnx_model.inline_weights import model_without_weights
-from autotune.importer.onnx_model.open_axes import open_interface, sets_with_live, wider_shapes
+from autotune.importer.onnx_model.open_axes import Extents, open_interface, sets_with_live, wider_shapes
 from autotune.importer.traffic import LENGTH_RANK
-from autotune.interface import Interface, TensorSpec
+from autotune.interface import Growth, Interface, TensorSpec
 from autotune.options import AUTO, BF16
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.composition import Composed
@@ -143,7 +144,8 @@ class ShapeSets:
             [[(spec.name, spec.shape, spec.dtype) for spec in specs] for specs in side]
             for side in ([part.inputs for part in artifacts], [part.outputs for part in artifacts])
         )
-        interface = open_interface(model, inputs, outputs)
+        extents, _ = self._followed(inputs[-1])
+        interface = open_interface(model, inputs, outputs, extents)
         if self._options.generate is not None:
             return interface
         sets: list[Shapes] = [{name: shape for name, shape, _ in part} for part in inputs]
@@ -160,12 +162,22 @@ class ShapeSets:
                 results = [
                     (name, array.shape, dtype) for (name, _, dtype), array in zip(outputs[-1], arrays, strict=True)
                 ]
-                opened = open_interface(model, [*inputs, more], [*outputs, results])
+                opened = open_interface(model, [*inputs, more], [*outputs, results], extents)
                 if opened.knows_outputs():
                     interface, sets = opened, [*sets, wider]
         quantises = any(is_live(spec.name) for spec in interface.inputs)
         engines = (self._references.outputs, *([self._references.exact] if quantises else []))
         return with_independence(interface, sets, engines, self._options.seed)
+
+    def _followed(
+        self, inputs: Iterable[tuple[str, tuple[int, ...], str]]
+    ) -> tuple[Extents, Mapping[str, Sequence[Growth]]]:
+        """``followed_sizes`` of the model, if calls are told which positions count."""
+        try:
+            return followed_sizes(self._model, {name: shape for name, shape, _ in inputs})
+        except AutotuneError as error:  # nothing of it is padded then
+            logger.debug("%s", error)
+            return {}, {}
 
     def _live(
         self, artifacts: Sequence[Artifact], shapes: Sequence[Shapes], interface: Interface
@@ -176,7 +188,8 @@ class ShapeSets:
             if not interface.padded or artifact.frame is not None or artifact.caches:
                 continue
             try:
-                rows = live_sizes(artifact, interface, own, self._options.seed)
+                _, growths = self._followed((spec.name, spec.shape, spec.dtype) for spec in artifact.inputs)
+                rows = live_sizes(artifact, interface, own, self._options.seed, growths)
             except AutotuneError as error:  # the part runs whole
                 logger.debug("%s: not known what may be left out: %s", artifact.path, error)
                 continue
@@ -235,7 +248,7 @@ def _unseen(interface: Interface, sets: Sequence[Shapes]) -> list[dict[str, tupl
     wanted: list[dict[str, int]] = []
     for symbol in sorted(interface.padded):
         known = {sizes[symbol] for sizes in sizes_of}
-        between = [size for size in range(largest[symbol] - 1, 0, -1) if size not in known]
+        between = [n for n in range(largest[symbol] - 1, 0, -1) if n not in known and interface.may_pad(symbol, n)]
         wanted += [{**largest, symbol: size} for size in between[:1]]
         if symbol in interface.split:
             wanted.append({**largest, symbol: largest[symbol] + 1})

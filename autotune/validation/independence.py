@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from autotune.artifact.directory import Artifact
 from autotune.backends.executor import LiveCase
-from autotune.frame.noise import is_live
+from autotune.frame.noise import is_live, live_name
 from autotune.graph.steps import MOST_LIVE, LiveRows, LiveSizes, nested
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.interface import Interface, Shapes, TensorSpec
+from autotune.interface import Growth, Interface, Shapes, TensorSpec
 from autotune.runtime.model_timing import kernel_times
 from autotune.runtime.multi_shape_executor import cut
 from autotune.runtime.one_shape_executor import OneShapeExecutor
@@ -36,6 +36,9 @@ from schedules.vocabulary.errors import AutotuneError
 logger = logging.getLogger(__name__)
 
 Array = NDArray[Any]
+MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
+"""Sizes whose multiples are tried where others may not be padded: strides of images, as networks have them."""
+
 Feed = Mapping[str, Array]
 Reference = Callable[[Feed], Sequence[Array]]
 """The reference engine's outputs for inputs of any shape. It may raise any error for shapes that do not fit."""
@@ -58,21 +61,25 @@ def with_independence(
     """
     if not interface.knows_outputs():
         return interface
-    padded, split = set(), set()
+    padded, split, limits = set(), set(), {}
     for symbol in interface.symbols:
         largest = max(sets, key=partial(_suits, interface, symbol))
+        sizes = [(interface.sizes(shapes) or {})[symbol] for shapes in sets]
         try:
             with third_party():
-                if _may_pad(interface, symbol, largest, engines, seed):
+                own = _limits(interface, symbol, largest, engines, seed)
+                if own is not None and not any(size % own[1] for size in sizes):
                     padded.add(symbol)
-                    if _may_split(interface, symbol, largest, engines, seed):
+                    if own != (1, 1):
+                        limits[symbol] = own
+                    elif _may_split(interface, symbol, largest, engines, seed):
                         split.add(symbol)
         except (
             AutotuneError,
             ThirdPartyError,
         ) as error:  # such a size is not served
             logger.debug("%s is neither padded nor split: %s", symbol, error)
-    return replace(interface, padded=frozenset(padded), split=frozenset(split))
+    return replace(interface, padded=frozenset(padded), split=frozenset(split), limits=limits)
 
 
 def _suits(interface: Interface, symbol: str, shapes: Shapes) -> tuple[int, int]:
@@ -89,8 +96,13 @@ def _case(interface: Interface, symbol: str, largest: Shapes, seed: int) -> tupl
     """Random inputs of the largest size, that size, and smaller ones to try."""
     specs = [TensorSpec(spec.name, tuple(largest[spec.name]), spec.dtype) for spec in interface.inputs]
     size = (interface.sizes(largest) or {})[symbol]
-    smaller = sorted({1, size // 2, size - 1} & set(range(1, size)))
-    return random_inputs(specs, seed), size, smaller
+    least, multiple = interface.limits.get(symbol, (1, 1))
+    return random_inputs(specs, seed), size, sorted({least, *_smaller(size, multiple)} & set(range(least, size)))
+
+
+def _smaller(size: int, multiple: int) -> list[int]:
+    """Sizes to try below ``size``: the least, about half of it and the one before."""
+    return sorted({multiple, size // 2 // multiple * multiple, size - multiple} & set(range(1, size)))
 
 
 def _first(interface: Interface, outputs: Sequence[Array], symbol: str, start: int, stop: int) -> list[Array]:
@@ -100,8 +112,8 @@ def _first(interface: Interface, outputs: Sequence[Array], symbol: str, start: i
         index = [slice(None)] * array.ndim
         for axis, size in enumerate(interface.outputs[number].shape):
             if size == symbol:
-                factor = interface.scale[number, axis]
-                index[axis] = slice(int(factor * start), int(factor * stop))
+                growth = interface.scale[number, axis]
+                index[axis] = slice(growth.of(start) if start else 0, growth.of(stop))
         parts.append(array[tuple(index)])
     return parts
 
@@ -128,8 +140,40 @@ class _Answers:
         return self._known[number]
 
 
-def _may_pad(interface: Interface, symbol: str, largest: Shapes, engines: Sequence[Reference], seed: int) -> bool:
-    feed, _, smaller = _case(interface, symbol, largest, seed)
+def _limits(
+    interface: Interface, symbol: str, largest: Shapes, engines: Sequence[Reference], seed: int
+) -> tuple[int, int] | None:
+    """Return the least size of calls that may be padded along ``symbol``, and of what all such are multiples.
+
+    None if they never may. Others than all sizes are tried where an input says which positions count: detectors take
+    multiples of 32, a border of "as many as needed" before a stride depends on the rest, and of a signal shorter than
+    all windows nothing is left.
+    """
+    feed, size, smaller = _case(interface, symbol, largest, seed)
+    if not any(live_name(symbol) == spec.name for spec in interface.inputs):
+        return (1, 1) if smaller and _may_pad(interface, symbol, feed, smaller, engines, seed) else None
+
+    def is_right(*few: int) -> bool:
+        try:
+            with third_party():
+                return _may_pad(interface, symbol, feed, few, engines, seed)
+        except (AutotuneError, ThirdPartyError) as error:  # the model does not take such a size
+            logger.debug("%s of %s: %s", symbol, few, error)
+            return False
+
+    for multiple in MULTIPLES:
+        # Four before the last: strides that are not made up for when an image is enlarged again show there.
+        few = sorted({size - 4 * multiple, *_smaller(size, multiple)} & set(range(-(-size // 4), size)))
+        if few and size % multiple == 0 and is_right(*few):
+            ladder = [multiple << times for times in range(size.bit_length()) if multiple << times < few[0]]
+            return next((own for own in ladder if is_right(own)), few[0]), multiple
+    return None
+
+
+def _may_pad(
+    interface: Interface, symbol: str, feed: Feed, smaller: Sequence[int], engines: Sequence[Reference], seed: int
+) -> bool:
+    """Return whether results of the first entries are those of the model for as many as each of ``smaller``."""
     axes = interface.axes(symbol)
     other = random_inputs([TensorSpec(n, a.shape, str(a.dtype)) for n, a in feed.items()], seed + 1)
 
@@ -145,7 +189,7 @@ def _may_pad(interface: Interface, symbol: str, largest: Shapes, engines: Sequen
                     return False
         return True
 
-    return bool(smaller) and any(map(is_right, (None, *_masks(feed, axes))))
+    return any(map(is_right, (None, *_masks(feed, axes))))
 
 
 def _masks(feed: Feed, axes: Mapping[str, Sequence[int]]) -> list[str]:
@@ -173,7 +217,13 @@ def _tails(
 def _may_split(interface: Interface, symbol: str, largest: Shapes, engines: Sequence[Reference], seed: int) -> bool:
     axes = interface.axes(symbol)
     once = all(spec.shape.count(symbol) == 1 for spec in interface.outputs)  # not the products of all pairs of rows
-    if not once or any(len(mine) > 1 for mine in axes.values()) or set(axes) != {s.name for s in interface.inputs}:
+    even = all(growth.ratio is not None for growth in interface.scale.values())
+    if (
+        not once
+        or not even
+        or any(len(mine) > 1 for mine in axes.values())
+        or set(axes) != {s.name for s in interface.inputs}
+    ):
         return False  # what does not belong to one part alone would have to be put together
     feed, size, smaller = _case(interface, symbol, largest, seed)
     whole = _Answers(engines, feed)
@@ -184,10 +234,15 @@ def _may_split(interface: Interface, symbol: str, largest: Shapes, engines: Sequ
     return all(_Answers(engines, _cut(feed, axes, few, None)).are(partial(rest, few)) for few in smaller)
 
 
-def live_sizes(artifact: Artifact, interface: Interface, shapes: Shapes, seed: int) -> LiveSizes | None:
+def live_sizes(
+    artifact: Artifact, interface: Interface, shapes: Shapes, seed: int, growths: Mapping[str, Sequence[Growth]]
+) -> LiveSizes | None:
     """Return the jobs that a part for ``shapes`` may leave out, along the open sizes where most of its time can go.
 
     None if nothing may be left out, or if leaving it out changes a result.
+
+    Args:
+        growths: ways in which axes follow each open size, besides as many.
     """
     executor = OneShapeExecutor(artifact, None)
     candidates: list[tuple[float, LiveRows]] = []
@@ -196,7 +251,8 @@ def live_sizes(artifact: Artifact, interface: Interface, shapes: Shapes, seed: i
     seconds: tuple[float, ...] = ()
     for symbol in sorted(symbol for symbol in interface.padded if sizes[symbol] > 1):
         cases[symbol] = _live_cases(executor, interface, symbol, shapes, seed)
-        rows = executor.live_rows(symbol, sizes[symbol], cases[symbol]) if cases[symbol] else None
+        ways = growths.get(symbol, ())
+        rows = executor.live_rows(symbol, sizes[symbol], cases[symbol], ways) if cases[symbol] else None
         if rows is None:
             continue
         if not seconds:
@@ -242,7 +298,8 @@ def _live_cases(
     executor: OneShapeExecutor, interface: Interface, symbol: str, shapes: Shapes, seed: int
 ) -> list[LiveCase]:
     """Calls of smaller sizes, with zeros and with other numbers behind the end; none if no mask makes them alike."""
-    feed, _, smaller = _case(interface, symbol, shapes, seed)
+    feed, size, smaller = _case(interface, symbol, shapes, seed)
+    smaller = sorted({*smaller, *(n for n in (size // 3, 3 * size // 4 + 1) if n and interface.may_pad(symbol, n))})
     axes = interface.axes(symbol)
     random = random_inputs([TensorSpec(n, a.shape, str(a.dtype)) for n, a in feed.items()], seed + 1)
     # Few integers are drawn, so that half of them would be zeros behind the end as well.

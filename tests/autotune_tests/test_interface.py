@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 
-from autotune.interface import Interface, OpenSpec
+from autotune.interface import Growth, Interface, OpenSpec
 
 INTERFACE = Interface(
     (OpenSpec("x", ("batch", 6), "float32"), OpenSpec("mask", ("mask_0",), "bool")),
     (OpenSpec("y", ("batch", 6), "float32"), OpenSpec("w", (5,), "float32")),
-    {(0, 0): Fraction(2)},
+    {(0, 0): Growth().then(2)},
     padded=frozenset({"batch"}),
 )
 

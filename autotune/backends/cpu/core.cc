@@ -98,10 +98,19 @@ struct Free {
 // Open sizes along which jobs can be left out in one run.
 constexpr int SIZES = 2;
 
+// Steps in which rows of a result follow an open size.
+constexpr int STEPS = 2;
+
+// Added to the number of open sizes where more follows than 0.5.0 writes.
+constexpr int64_t MORE_WORDS = 4;
+
 // Which jobs of a call's parallel loop make which rows of an open size: job i those of group i / inner % groups. The
 // result is `outer` times all rows of that size, of row_bytes each where something reads them.
+// The rows of a call's result may follow the open size in other ways than as many: by two steps, each of which multiplies,
+// adds and divides.
 struct Jobs {
   int64_t count, inner, groups, rows, outer, row_bytes;
+  int64_t growth[STEPS][3];
 };
 
 struct Call {
@@ -429,6 +438,12 @@ void keep_error(tune_core* core, int64_t group) {
   set(core->abort, 1);
 }
 
+// Rows of a call's result at `size` of an open size.
+int64_t grown(const Jobs& jobs, int64_t size) {
+  for (const auto& step : jobs.growth) size = (step[0] * size + step[1]) / step[2];
+  return size < 0 ? 0 : size;
+}
+
 // The k-th job of those whose rows count.
 int64_t live_job(const Group* group, int64_t k) {
   int64_t job = 0, span = 1;  // jobs of all groups of the sizes so far
@@ -500,13 +515,14 @@ void help(tune_core* core, Group* group, int64_t thread, uint64_t epoch) {
 void clear_dead_rows(tune_core* core, const Call* call) {
   for (int size = 0; size < SIZES; ++size) {
     const Jobs& jobs = call->jobs[size];
-    const int64_t rows = core->rows[size], live = core->live[size];
-    if (jobs.row_bytes == 0 || live == 0) continue;
+    if (jobs.row_bytes == 0 || core->live[size] == 0) continue;
+    const int64_t rows = grown(jobs, core->rows[size]), live = grown(jobs, core->live[size]);
     char* made = static_cast<char*>(static_cast<const Tensor*>(call->args[call->count - 1].pointer)->data);
     // Rows of the size before, if they are the outermost axis, are cleared above where they must be: only live ones here.
     const Jobs& before = call->jobs[0];
     const bool within = size != 0 && before.groups != 0 && before.outer == 1 && core->live[0] != 0;
-    const int64_t times = within ? jobs.outer / core->rows[0] * core->live[0] : jobs.outer;
+    const int64_t times =
+        within ? jobs.outer / grown(before, core->rows[0]) * grown(before, core->live[0]) : jobs.outer;
     for (int64_t i = 0; i < times; ++i) {
       memset(made + (i * rows + live) * jobs.row_bytes, 0, static_cast<size_t>((rows - live) * jobs.row_bytes));
     }
@@ -519,10 +535,10 @@ void leave_out(const tune_core* core, const Call* call, Group* group) {
   for (int size = 0; size < SIZES; ++size) {
     const Jobs& jobs = call->jobs[size];
     if (jobs.groups == 0) continue;
-    const int64_t live = core->live[size];
-    group->live_groups[size] = live == 0 ? jobs.groups : (live + jobs.rows - 1) / jobs.rows;
+    const bool all = core->live[size] == 0;
+    group->live_groups[size] = all ? jobs.groups : (grown(jobs, core->live[size]) + jobs.rows - 1) / jobs.rows;
     group->jobs_count = jobs.count;
-    if (live != 0) group->jobs = call->jobs;
+    if (!all) group->jobs = call->jobs;
   }
 }
 
@@ -789,6 +805,13 @@ bool read_group(tune_core* core, const int64_t** words, void* const* kernels, Gr
   return true;
 }
 
+// The call of this number in the order of the program.
+Call* call_of(const tune_core* core, int64_t number) {
+  Group* group = core->groups;
+  while (number >= group->first_call + group->calls_count) ++group;
+  return &group->calls[number - group->first_call];
+}
+
 // Where the workspaces of every call lie, which of its jobs make which rows, and the calls that a boolean leaves out.
 bool read_calls_again(tune_core* core, const int64_t* at) {
   for (int64_t i = 0; i < core->groups_count; ++i) {
@@ -796,27 +819,33 @@ bool read_calls_again(tune_core* core, const int64_t* at) {
       core->groups[i].calls[j].free = {core->arena.start + at[0], static_cast<size_t>(at[1])};
     }
   }
-  const int64_t sizes = *at++;
+  const bool has_more = (*at & MORE_WORDS) != 0;
+  const int64_t sizes = *at++ & ~MORE_WORDS;
   for (int64_t size = 0; size < sizes; ++size) {
     core->rows[size] = *at++;
     for (int64_t i = 0; i < core->groups_count; ++i) {
       for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 6) {
-        core->groups[i].calls[j].jobs[size] = {at[0], at[1], at[2], at[3], at[4], at[5]};
+        core->groups[i].calls[j].jobs[size] = {at[0], at[1], at[2], at[3], at[4], at[5], {{1, 0, 1}, {1, 0, 1}}};
       }
     }
   }
+  if (!has_more) return true;
   const int64_t guarded = *at++;
   for (int64_t i = 0; i < guarded; ++i) {
-    const int64_t number = *at++, when = *at++;
-    Group* group = core->groups;
-    while (number >= group->first_call + group->calls_count) ++group;
-    Call* call = &group->calls[number - group->first_call];
+    Call* call = call_of(core, *at++);
+    const int64_t when = *at++;
     call->place = at[0];
     call->index = at[1];
     Any condition;
     if (!read_operand(core, &at, &condition)) return false;
     call->condition = static_cast<const Tensor*>(condition.pointer);
     call->when = when != 0;
+  }
+  const int64_t grown_jobs = *at++;
+  for (int64_t i = 0; i < grown_jobs; ++i, at += 3 * STEPS) {
+    Jobs* jobs = call_of(core, *at++)->jobs;
+    jobs += *at++;
+    memcpy(jobs->growth, at, sizeof(jobs->growth));
   }
   return true;
 }
@@ -1246,6 +1275,8 @@ void set_live(tune_core* core, const int64_t* live) {
     core->live[size] = live != nullptr && live[size] < core->rows[size] ? live[size] : 0;
   }
 }
+
+int tune_core_growth_steps(void) { return STEPS; }
 
 int tune_core_run_sizes(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                         tune_report* report, const tune_request* request, const int64_t* live) {

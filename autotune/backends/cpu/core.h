@@ -29,12 +29,14 @@ enum {
 //   groups of calls, then each: first thread, threads (0: all), groups to wait for and their numbers, calls, then each:
 //     kernel, operands, then each: place, index, type code, bits, rank, shape
 //   of all calls again: where the arena has room for what their kernels ask for while they run, and bytes (0: nowhere)
-//   number of open sizes, two at most, and of each: its rows, and of all calls again: jobs of the parallel loop, jobs
+//   number of open sizes, two at most, plus 4 if what is last in this list follows, and of each: its rows, and of all calls again: jobs of the parallel loop, jobs
 //     that make the same rows next to each other, groups of rows (0: the size leaves no job of the call out), rows of a
 //     group, how many times all rows stand in the result, and bytes of a row that is zero where it does not count (0: it
 //     may be anything). Jobs of a size lie within a group of the size before it.
 //   calls that are made only if a boolean has some value, and of each: the call's number, the value, and the boolean as
 //     an operand
+//   calls whose rows follow an open size in another way than as many, and of each: the call's number, the size's, and
+//     two steps, each a factor, what is added and a divisor
 // Places: 0 arena (the index is a byte offset), 1 input, 2 weight (the index is a number).
 struct tune_program {
   const int64_t* words;
@@ -72,6 +74,9 @@ struct tune_request;
 // if the mark came before the run began.
 TUNE_API int tune_core_run_request(tune_core* core, const void* const* inputs, void* const* outputs, int64_t* times,
                                    tune_report* report, const tune_request* request);
+
+// Steps in which rows of a result may follow an open size.
+TUNE_API int tune_core_growth_steps(void);
 
 // As tune_core_run_request, if of each of the program's open sizes only the first live[i] rows count (null: all): jobs
 // that make others alone are left out. There are two numbers; those of sizes that the program does not have are not used.

@@ -21,6 +21,7 @@ from autotune.graph.lanes import Lane, parse_lanes
 from autotune.graph.steps import LiveRows
 from autotune.host.cpu_claims import session_cpus
 from autotune.host.machine import missing_features, read_host, runs_here
+from autotune.interface import Growth
 from autotune.options import TF32, Options
 from autotune.versions import check_versions
 from schedules.config import Config
@@ -131,14 +132,16 @@ class CpuBackend:
         calls = device_calls(artifact.steps, *self.devices(artifact)) if artifact.steps.device_bytes else {}
         return NativeExecutor(libraries, artifact.steps, artifact.weights, where, calls, artifact.live)
 
-    def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
+    def live_rows(
+        self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase], growths: Sequence[Growth] = ()
+    ) -> LiveRows | None:
         """Implement ``Backend.live_rows``: of programs on one lane, those of the core."""
         if artifact.steps is None or artifact.steps.lanes:
             return None
         from autotune.backends.cpu.live_rows import live_rows  # running an artifact does not need it
 
         library = NativeLibrary(artifact.library, artifact.place_of(artifact.library))
-        return live_rows(library, artifact.steps, artifact.weights, symbol, rows, cases)
+        return live_rows(library, artifact.steps, artifact.weights, symbol, rows, cases, growths)
 
     def devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
         """The devices that parts of ``artifact`` were placed on, opened, and those parts by subgraph."""

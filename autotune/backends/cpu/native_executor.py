@@ -88,7 +88,9 @@ class NativeExecutor(Executor):
         results = RecycledMemory()
         self.makers = [results.maker(tuple(spec.shape), np.dtype(spec.dtype)) for spec in steps.outputs]
         self._callbacks: list[Any] = []  # the core calls them, so they must live as long as it
-        self._words = program_words(steps, self._inputs, live, self.library.run_sizes is not None)
+        self._words = program_words(
+            steps, self._inputs, live, self.library.run_sizes is not None, self.library.growth_steps > 0
+        )
         kernels = np.array(list(self._kernels(libraries)), np.uintp)
         places = np.array([array.ctypes.data for array in weights], np.uintp)
         where = np.array(cpus, np.int64)

@@ -152,6 +152,12 @@ class NativeLibrary:
         return self._optional("tune_core_run_sizes", *[c_void_p] * 7)
 
     @cached_property
+    def growth_steps(self) -> int:
+        """Steps in which rows of a result may follow an open size; 0 of an artifact of an older version."""
+        function = self._optional("tune_core_growth_steps")
+        return 0 if function is None else int(function())
+
+    @cached_property
     def run_live(self) -> ctypes._NamedFuncPointer:
         """``tune_core_run_live``, for one open size: artifacts of 0.4.0 and older have it, not ``run_sizes``."""
         return self.function("tune_core_run_live", c_int, *[c_void_p] * 6, c_int64)

@@ -9,13 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.graph.lanes import Lane
-from autotune.graph.steps import WHOLE, Group, LiveSizes, Operand, Step, Steps
+from autotune.graph.steps import MOST_STEPS, WHOLE, Group, LiveSizes, Operand, Step, Steps
 
 PLACES = {"arena": 0, "input": 1, "weight": 2}
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 """NumPy's kind of a type → DLPack's code. Every other kind is a float of fewer bits, bfloat16."""
 BFLOAT = 4
+
+MORE_WORDS = 4
+"""Added to the number of open sizes where more follows than 0.5.0 writes."""
+
+NO_CHANGE = (1, 0, 1)
+"""A step of ``Growth`` that leaves every size as it is."""
 
 ALL_THREADS = Lane("cpu", 0, 0)
 """The lane of a program that was not placed: all threads that there are."""
@@ -42,7 +48,11 @@ def nbytes(operand: Operand) -> int:
 
 
 def program_words(
-    steps: Steps, input_bytes: Sequence[int], live: LiveSizes | None = None, many_sizes: bool = True
+    steps: Steps,
+    input_bytes: Sequence[int],
+    live: LiveSizes | None = None,
+    many_sizes: bool = True,
+    has_more: bool = True,
 ) -> NDArray[np.int64]:
     """The words of ``steps``; kernels are known by the number of the call that makes them.
 
@@ -50,6 +60,7 @@ def program_words(
         input_bytes: sizes of the model's inputs that have elements.
         live: which jobs may be left out; None if all of them always run.
         many_sizes: whether the core knows several open sizes; those in artifacts of 0.4.0 and older know one.
+        has_more: whether it knows conditions and growths; those of 0.5.0 and older make every call.
     """
     lanes = lanes_of(steps)
     words = [steps.arena_bytes, len(input_bytes), *input_bytes, len(steps.outputs)]
@@ -71,16 +82,30 @@ def program_words(
         words += space
     sizes = () if live is None else live.sizes
     if many_sizes or not sizes:
-        words.append(len(sizes))
+        words.append(len(sizes) + MORE_WORDS * has_more)
     for size in sizes:
         words.append(size.rows)
         for jobs in size.calls:
             words += [jobs.count, jobs.inner, jobs.groups, jobs.rows, *([jobs.outer] * many_sizes), jobs.row_bytes]
-    # The cores of 0.5.0 and older do not read what follows: they make every call.
+    if not has_more:
+        return np.array(words, np.int64)
     conditions = {place: step.condition for place, step in enumerate(steps.calls) if step.condition is not None}
     words.append(len(conditions))
     for place, condition in conditions.items():
         words += [place, int(condition.when), *_operand(condition.operand)]
+    grown = [
+        (place, number, jobs.growth)
+        for number, size in enumerate(sizes)
+        for place, jobs in enumerate(size.calls)
+        if jobs.growth is not None
+    ]
+    words.append(len(grown))
+    for place, number, growth in grown:
+        words += [
+            place,
+            number,
+            *(word for step in (*growth.steps, NO_CHANGE, NO_CHANGE)[:MOST_STEPS] for word in step),
+        ]
     return np.array(words, np.int64)
 
 

@@ -24,6 +24,7 @@ from autotune.graph.steps import LiveRows
 from autotune.host.roofline import Roofline
 from autotune.host.worker_pool import ForkServerProcess
 from autotune.importer.program import Program
+from autotune.interface import Growth
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measure_limits import MeasureLimits, RemoteTarget, Shared
 from autotune.options import Options
@@ -120,7 +121,9 @@ class CudaBackend:
             )
         return CudaExecutor(library, artifact.steps, artifact.weights, streaming=streaming)
 
-    def live_rows(self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase]) -> LiveRows | None:
+    def live_rows(
+        self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase], growths: Sequence[Growth] = ()
+    ) -> LiveRows | None:
         """Implement ``Backend.live_rows``: a device always runs all of its blocks."""
         return None
 

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
 
 from autotune.importer.layouts.packing import Array, Shape, reached
-from autotune.importer.layouts.tensor_layouts import Rule, TensorLayouts, Value
+from autotune.importer.layouts.tensor_layouts import ELEMENTWISE, Rule, TensorLayouts, Value
 from autotune.importer.layouts.views import (
     REDUCTIONS,
     broadcast_view,
@@ -173,6 +173,30 @@ def _binary_with_scalar(layouts: TensorLayouts, call: relax.Call, shape: Shape) 
     other = layouts.plain(value)
     operands = [layouts.scalar(array) if array is not None and array.size == 1 else other for array in arrays]
     return Value(shape, plain=layouts.emit_like(call, operands))
+
+
+def masked(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
+    """A number in place of some pixels of an image, all channels of them, in the kernel that makes the image."""
+    value, number, mask = layouts.value(call.args[1]), layouts.array(call.args[2]), layouts.value(call.args[0])
+    if value is None or not value.is_image or value.shape != shape or number is None or number.size != 1:
+        return None
+    if mask is None or len(mask.shape) != 4 or mask.shape[:2] != (1, 1):
+        return None
+    fill = tirx.const(number.item(), str(call.ty.dtype))
+
+    def element(image: te.Tensor, mask: te.Tensor) -> te.Tensor:
+        def at(*index: tirx.Var) -> tirx.Expr:
+            pixel = [index[axis] for axis in layouts.image_axes]
+            place = [0 if size == 1 else own for size, own in zip(mask.shape[2:], pixel, strict=True)]
+            return tirx.Select(mask(0, 0, *place), image(*index), fill)
+
+        return te.compute(image.shape, at, name="masked")
+
+    operands = layouts.native(value), layouts.plain(mask)
+    attrs = {ELEMENTWISE: True}
+    return Value(
+        shape, native=layouts.builder.emit_te(element, *operands, primfunc_name_hint="masked", primfunc_attrs=attrs)
+    )
 
 
 def reduction(layouts: TensorLayouts, call: relax.Call, shape: Shape) -> Value | None:
@@ -364,6 +388,7 @@ SHARED_RULES: Mapping[str, Rule] = {
     "relax.strided_slice": images_taken,
     "relax.nn.pad": images_added,
     "relax.permute_dims": transposed,
+    "relax.where": masked,
     **dict.fromkeys(["relax.reshape", "relax.squeeze", "relax.expand_dims"], units_moved),
     **dict.fromkeys(UNARY, unary),
 }

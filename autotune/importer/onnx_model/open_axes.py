@@ -14,7 +14,7 @@ import onnx
 
 from autotune.frame.noise import is_live, live_name, live_symbol, noise_of, without_noise
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, dim_name, is_known, true_inputs
-from autotune.interface import Interface, OpenSpec
+from autotune.interface import Growth, Interface, OpenSpec
 
 QUANTISER = "DynamicQuantizeLinear"
 """The operator that takes a scale from all numbers of a tensor."""
@@ -30,19 +30,32 @@ ENDLESS = ("GRU", "LSTM")
 POSITION_MIXERS = REUSING | {"Loop", "Scan"}
 """Operators that work along a sequence: kernels for one length compute all of it."""
 
+BESIDE = frozenset(
+    {
+        *("AveragePool", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "QLinearConv"),
+        *("GroupNormalization", "InstanceNormalization"),
+    }
+)
+"""Operators of images and signals: what stands behind the end of one changes what they make before it."""
+
 Shapes = Mapping[str, tuple[int, ...]]
+
+Extents = Mapping[tuple[int, int], tuple[str, Growth]]
+"""(Output's number, axis) → the open size that its size follows, and how."""
 
 
 def open_interface(
     model: onnx.ModelProto,
     inputs: Sequence[Sequence[tuple[str, tuple[int, ...], str]]],
     outputs: Sequence[Sequence[tuple[str, tuple[int, ...], str]]],
+    extents: Extents | None = None,
 ) -> Interface:
     """The interface that several static ones of ``model`` have in common.
 
     Args:
         model: as in its file, with names for open sizes.
         inputs, outputs: for each set of shapes (name, shape, dtype) of all.
+        extents: what is known of axes of outputs; others are taken to grow as a size does in all sets.
     """
     names = _dim_names(model)
     opened = []
@@ -60,10 +73,10 @@ def open_interface(
             if any(len(other) != len(shape) for other in others):
                 dims.append("?")
                 continue
-            dim, factor = _followed([other[axis] for other in others], sizes)
+            dim, growth = _followed([other[axis] for other in others], sizes, (extents or {}).get((number, axis)))
             dims.append(dim)
-            if factor is not None:
-                scale[number, axis] = factor
+            if growth is not None:
+                scale[number, axis] = growth
         results.append(OpenSpec(name, tuple(dims), dtype))
     return Interface(tuple(opened), tuple(results), scale)
 
@@ -103,6 +116,12 @@ def walks_open_sequences(model: onnx.ModelProto | None) -> bool:
     return any(axis for _, axis in open_places(model))
 
 
+def _looks_beside(model: onnx.ModelProto) -> bool:
+    """Return whether a graph of the model has operators of ``BESIDE``, and more is open than batches."""
+    nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    return any(node.op_type in BESIDE for node in nodes) and any(axis for _, axis in open_places(model))
+
+
 def is_endless(node: onnx.NodeProto) -> bool:
     """Return whether ``node`` is a recurrent layer of one kernel that is not told how long its sequences are."""
     return node.op_type in ENDLESS and node.domain in STANDARD_DOMAINS and not any(node.input[4:5])
@@ -135,7 +154,8 @@ def constant_extents(model: onnx.ModelProto | None) -> frozenset[int]:
 def sets_with_live(model: onnx.ModelProto | None, sets: Sequence[Shapes]) -> tuple[Shapes, ...]:
     """Return ``sets``, with an input for each open size that says which positions count (``frame/noise.py``).
 
-    Only if ``model`` quantises by the range of whole tensors, or has recurrent layers over sequences of open length.
+    Only if ``model`` quantises by the range of whole tensors, has recurrent layers over sequences of open length, or
+    operators of images and signals of open sizes.
 
     Args:
         model: its weights are not looked at; None if it cannot be read.
@@ -143,9 +163,9 @@ def sets_with_live(model: onnx.ModelProto | None, sets: Sequence[Shapes]) -> tup
     """
     if model is None or has_live_names(model):
         return tuple(sets)
-    if not quantises_whole_tensors(model) and not walks_open_sequences(model):
-        return tuple(sets)
     places = open_places(model)
+    if not quantises_whole_tensors(model) and not walks_open_sequences(model) and not _looks_beside(model):
+        return tuple(sets)
     if any(name not in shapes for shapes in sets for name, _ in places):
         return tuple(sets)
     return tuple(
@@ -206,8 +226,18 @@ def _opened(shapes: Sequence[tuple[int, ...]], axis: int, names: Mapping[tuple[s
     return sizes.pop() if len(sizes) == 1 else names.get((name, axis), f"{name}_{axis}")
 
 
-def _followed(sizes: Sequence[int], symbols: Sequence[Mapping[str, int]]) -> tuple[int | str, Fraction | None]:
-    """Return what an output's size follows: itself, a symbol and how many times that, or nothing that is known."""
+def _followed(
+    sizes: Sequence[int], symbols: Sequence[Mapping[str, int]], known: tuple[str, Growth] | None
+) -> tuple[int | str, Growth | None]:
+    """Return what an output's size follows: itself, a symbol and how, or nothing that is known.
+
+    Args:
+        known: what the model says.
+    """
+    if known is not None and all(
+        known[0] in own and known[1].of(own[known[0]]) == size for size, own in zip(sizes, symbols, strict=True)
+    ):
+        return known
     if len(set(sizes)) == 1:
         return sizes[0], None
     candidates: dict[str, Fraction] = {}
@@ -217,4 +247,6 @@ def _followed(sizes: Sequence[int], symbols: Sequence[Mapping[str, int]]) -> tup
             candidates[symbol] = factors.pop()
     if not candidates:
         return "?", None
-    return min(candidates.items(), key=lambda item: item[1] != 1)  # sizes that grow alike in all sets: equal ones first
+    # Sizes that grow alike in all sets: equal ones first.
+    symbol, ratio = min(candidates.items(), key=lambda item: item[1] != 1)
+    return symbol, Growth().then(ratio.numerator, 0, ratio.denominator)

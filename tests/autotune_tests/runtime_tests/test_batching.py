@@ -3,19 +3,18 @@
 import threading
 import time
 from concurrent.futures import Future
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from autotune.interface import Interface, OpenSpec
+from autotune.interface import Growth, Interface, OpenSpec
 from autotune.runtime.batching import Batch, Batcher, CallingThread, Member
 from autotune.runtime.stream_queue import Place
 
 INTERFACE = Interface(
     (OpenSpec("rows", ("batch", 3), "float32"), OpenSpec("mask", ("time", "batch"), "float32")),
     (OpenSpec("twice", ("batch", 3), "float32"), OpenSpec("pairs", ("batch",), "float32")),
-    {(0, 0): Fraction(1), (1, 0): Fraction(2)},
+    {(0, 0): Growth(), (1, 0): Growth().then(2)},
     split=frozenset({"batch"}),
 )
 

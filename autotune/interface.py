@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 Shapes = Mapping[str, Sequence[int]]
 
 NO_NAMES = ("none", "null", "unknown", "unk", "any", "dynamic")
@@ -111,6 +114,91 @@ class Growth:
 
 
 @dataclass(frozen=True)
+class Extent:
+    """Entries of an axis that follow an open size: the first ones count."""
+
+    symbol: str
+    growth: Growth = field(default_factory=Growth)
+
+    def of(self, sizes: Mapping[str, int]) -> int:
+        """How many there are at ``sizes``."""
+        return self.growth.of(sizes[self.symbol])
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several axes, one behind the other, as the boxes that a detector finds in images of several sizes."""
+
+    axes: tuple[Axis, ...]
+
+    def of(self, sizes: Mapping[str, int]) -> int:
+        """How many entries there are at ``sizes``."""
+        return sum(axis_size(axis, sizes) for axis in self.axes)
+
+
+Part = int | Extent | Joined
+Axis = tuple[Part, ...]
+"""Parts whose product an axis is, the outer ones first; a number for one that never changes."""
+
+
+def axis_size(axis: Axis, sizes: Mapping[str, int]) -> int:
+    """The size of an axis at ``sizes``."""
+    return math.prod(part if isinstance(part, int) else part.of(sizes) for part in axis)
+
+
+def axis_symbols(axis: Axis) -> list[str]:
+    """The open sizes that an axis follows."""
+    symbols = list[str]()
+    for part in axis:
+        own = [part.symbol] if isinstance(part, Extent) else []
+        symbols += [s for one in part.axes for s in axis_symbols(one)] if isinstance(part, Joined) else own
+    return list(dict.fromkeys(symbols))
+
+
+def with_fixed(axis: Axis, sizes: Mapping[str, int]) -> Axis:
+    """``axis`` with numbers in place of what follows the open sizes in ``sizes``."""
+    parts = list[Part]()
+    for part in axis:
+        if isinstance(part, Joined):
+            parts.append(Joined(tuple(with_fixed(own, sizes) for own in part.axes)))
+        else:
+            parts.append(part.of(sizes) if isinstance(part, Extent) and part.symbol in sizes else part)
+    return tuple(part for part in parts if part != 1)
+
+
+def _cut(array: NDArray[Any], at: int, axis: Axis, full: Mapping[str, int], sizes: Mapping[str, int]) -> NDArray[Any]:
+    """The entries of ``array`` along ``at`` that count at ``sizes``, of all that there are at ``full``."""
+    parts = [part if isinstance(part, int) else part.of(full) for part in axis]
+    wide = array.reshape(*array.shape[:at], *parts, *array.shape[at + 1 :])
+    for number, part in enumerate(axis, at):
+        if isinstance(part, Extent):
+            wide = wide[(*[slice(None)] * number, slice(max(0, part.of(sizes))))]
+        elif isinstance(part, Joined):
+            ends = np.cumsum([axis_size(one, full) for one in part.axes])
+            pieces = zip(np.split(wide, ends[:-1], number), part.axes, strict=True)
+            wide = np.concatenate([_cut(piece, number, one, full, sizes) for piece, one in pieces], number)
+    return wide.reshape(*array.shape[:at], -1, *array.shape[at + 1 :])
+
+
+def _axis_to_data(axis: Axis) -> list[Any]:
+    data = list[Any]()
+    for part in axis:
+        own = [part.symbol, part.growth.to_data()] if isinstance(part, Extent) else part
+        data.append({"joined": list(map(_axis_to_data, part.axes))} if isinstance(part, Joined) else own)
+    return data
+
+
+def _axis_from_data(data: Sequence[Any]) -> Axis:
+    parts = list[Part]()
+    for part in data:
+        if isinstance(part, Mapping):
+            parts.append(Joined(tuple(map(_axis_from_data, part["joined"]))))
+        else:
+            parts.append(int(part) if isinstance(part, int) else Extent(str(part[0]), Growth.from_data(part[1])))
+    return tuple(parts)
+
+
+@dataclass(frozen=True)
 class Interface:
     """A model's inputs and outputs over several sets of shapes.
 
@@ -119,6 +207,7 @@ class Interface:
         padded: symbols along which zeros may be added behind the end: what they yield is cut off, and nothing else
             changes.
         split: symbols along which a call may be made in several.
+        parts: (output's number, axis) → its parts, if it follows several open sizes or stands for several axes.
         limits: symbol → the least size that may be padded, and of what all such are multiples; (1, 1) for symbols that
             are not here.
     """
@@ -129,6 +218,7 @@ class Interface:
     padded: frozenset[str] = frozenset()
     split: frozenset[str] = frozenset()
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    parts: Mapping[tuple[int, int], Axis] = field(default_factory=dict)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -155,13 +245,17 @@ class Interface:
                     return None
         return sizes
 
-    def output_shape(self, number: int, full: Sequence[int], sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Shape of an output at ``sizes``, of which ``full`` is the shape at larger ones."""
-        shape = list(full)
-        for axis, size in enumerate(self.outputs[number].shape):
-            if isinstance(size, str) and size in sizes:
-                shape[axis] = max(0, self.scale[number, axis].of(sizes[size]))
-        return tuple(shape)
+    def cut_output(
+        self, number: int, array: NDArray[Any], full: Mapping[str, int], sizes: Mapping[str, int]
+    ) -> NDArray[Any]:
+        """What of an output, made at the sizes ``full``, counts at ``sizes``: a view where it can be one."""
+        index = [slice(None)] * array.ndim
+        for at, size in enumerate(self.outputs[number].shape):
+            if (number, at) in self.parts:
+                array = _cut(array, at, self.parts[number, at], full, sizes)
+            elif isinstance(size, str) and size in sizes:
+                index[at] = slice(max(0, self.scale[number, at].of(sizes[size])))
+        return array[tuple(index)]
 
     def may_pad(self, symbol: str, size: int) -> bool:
         """Return whether calls of this size may be padded."""
@@ -180,6 +274,7 @@ class Interface:
             "scale": [[number, axis, growth.to_data()] for (number, axis), growth in self.scale.items()],
             "padded": sorted(self.padded),
             "split": sorted(self.split),
+            **({"parts": [[*place, _axis_to_data(axis)] for place, axis in self.parts.items()]} if self.parts else {}),
             **({"limits": {symbol: list(own) for symbol, own in self.limits.items()}} if self.limits else {}),
         }
 
@@ -194,4 +289,5 @@ class Interface:
         limits = {
             str(symbol): (int(least), max(1, int(step))) for symbol, (least, step) in data.get("limits", {}).items()
         }
-        return Interface(inputs, outputs, scale, frozenset(data["padded"]), frozenset(data["split"]), limits)
+        parts = {(int(number), int(axis)): _axis_from_data(own) for number, axis, own in data.get("parts", ())}
+        return Interface(inputs, outputs, scale, frozenset(data["padded"]), frozenset(data["split"]), limits, parts)

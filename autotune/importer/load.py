@@ -24,18 +24,18 @@ from autotune.importer.conversion.flat_model import (
     without_functions,
 )
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
-from autotune.importer.conversion.live_axes import Axes, Extent, OpenShapes, followed_axes
+from autotune.importer.conversion.live_axes import Axes, OpenShapes, followed_axes
 from autotune.importer.conversion.live_ranges import mask_positions
 from autotune.importer.conversion.noise_inputs import set_noise_apart
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes
 from autotune.importer.onnx_model.mend import drop_undeclared, mend
-from autotune.importer.onnx_model.open_axes import Extents, has_live_names, open_places
+from autotune.importer.onnx_model.open_axes import OutputAxes, has_live_names, open_places
 from autotune.importer.onnx_model.sequence_inputs import take_apart
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes, skeleton
 from autotune.importer.onnx_model.tensors import fill_external, fill_sparse, load_tensors, place_of
-from autotune.interface import Growth
+from autotune.interface import Extent, Growth, axis_symbols
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import ModelError, UnsupportedError, first_line
 
@@ -98,8 +98,8 @@ def load_model(
     return model
 
 
-def followed_sizes(path: Path, inputs: Mapping[str, Sequence[int]]) -> tuple[Extents, dict[str, list[Growth]]]:
-    """Return which open sizes the outputs follow, and how, of a model loaded with ``inputs``.
+def followed_sizes(path: Path, inputs: Mapping[str, Sequence[int]]) -> tuple[OutputAxes, dict[str, list[Growth]]]:
+    """Return how the outputs' axes follow open sizes, of a model loaded with ``inputs``.
 
     And the ways in which any axis follows each of them. Both are empty if nothing in ``inputs`` says which positions of
     a call count.
@@ -117,10 +117,10 @@ def followed_sizes(path: Path, inputs: Mapping[str, Sequence[int]]) -> tuple[Ext
     for part in {part for axes in followed.values() for axis in axes for part in axis if isinstance(part, Extent)}:
         growths.setdefault(part.symbol, []).append(part.growth)
     outputs = {
-        (number, axis): (parts[0].symbol, parts[0].growth)
+        (number, axis): parts
         for number, value in enumerate(model.graph.output)
         for axis, parts in enumerate(followed.get(value.name, ()))
-        if len(parts) == 1 and isinstance(parts[0], Extent)
+        if axis_symbols(parts)
     }
     return outputs, growths
 

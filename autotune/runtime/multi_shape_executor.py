@@ -235,11 +235,8 @@ class MultiShapeExecutor(LazyExecutor):
         executor = self._executor(part)
         live = [] if part.live is None else [sizes[size.symbol] for size in part.live.sizes]
         outputs = executor.run_live(wide, live) if live else executor.run(wide)
-        trimmed = []
-        for number, array in enumerate(outputs):
-            shape = self._interface.output_shape(number, array.shape, sizes)
-            trimmed.append(np.ascontiguousarray(array[tuple(slice(size) for size in shape)]))
-        return trimmed
+        full, cut_output = self._sizes(part), self._interface.cut_output
+        return [np.ascontiguousarray(cut_output(number, array, full, sizes)) for number, array in enumerate(outputs)]
 
     def _in_pieces(self, arrays: Arrays, sizes: Mapping[str, int], way: _Way) -> list[Array]:
         symbol, size, total = way.symbol, way.size, sizes[way.symbol]

@@ -27,7 +27,7 @@ from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
 from autotune.importer.load import followed_sizes
 from autotune.importer.onnx_model.inline_weights import model_without_weights
-from autotune.importer.onnx_model.open_axes import Extents, open_interface, sets_with_live, wider_shapes
+from autotune.importer.onnx_model.open_axes import OutputAxes, open_interface, sets_with_live, wider_shapes
 from autotune.importer.traffic import LENGTH_RANK
 from autotune.interface import Growth, Interface, TensorSpec
 from autotune.options import AUTO, BF16
@@ -171,7 +171,7 @@ class ShapeSets:
 
     def _followed(
         self, inputs: Iterable[tuple[str, tuple[int, ...], str]]
-    ) -> tuple[Extents, Mapping[str, Sequence[Growth]]]:
+    ) -> tuple[OutputAxes, Mapping[str, Sequence[Growth]]]:
         """``followed_sizes`` of the model, if calls are told which positions count."""
         try:
             return followed_sizes(self._model, {name: shape for name, shape, _ in inputs})

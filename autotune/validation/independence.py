@@ -39,6 +39,11 @@ Array = NDArray[Any]
 MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 """Sizes whose multiples are tried where others may not be padded: strides of images, as networks have them."""
 
+NEAR, OTHERS = (1, 4), (2, 20, 25)
+"""Multiples below the size of a set that are tried, and those at which the model must run at all: where an image is made
+smaller five times and larger again, its parts do not fit together at one of them, unless the multiple is the stride of
+all five."""
+
 Feed = Mapping[str, Array]
 Reference = Callable[[Feed], Sequence[Array]]
 """The reference engine's outputs for inputs of any shape. It may raise any error for shapes that do not fit."""
@@ -105,16 +110,21 @@ def _smaller(size: int, multiple: int) -> list[int]:
     return sorted({multiple, size // 2 // multiple * multiple, size - multiple} & set(range(1, size)))
 
 
-def _first(interface: Interface, outputs: Sequence[Array], symbol: str, start: int, stop: int) -> list[Array]:
-    """Results ``start`` to ``stop`` along the symbol's axes."""
-    parts = []
+def _first(
+    interface: Interface, outputs: Sequence[Array], full: Shapes, sizes: Mapping[str, int], start: int = 0
+) -> list[Array]:
+    """What counts of results at ``sizes``; those of the shapes ``full`` were made.
+
+    Args:
+        start: how many entries to leave out of those of the only open size in ``sizes``.
+    """
+    whole, parts = interface.sizes(full) or {}, []
     for number, array in enumerate(outputs):
         index = [slice(None)] * array.ndim
         for axis, size in enumerate(interface.outputs[number].shape):
-            if size == symbol:
-                growth = interface.scale[number, axis]
-                index[axis] = slice(growth.of(start) if start else 0, growth.of(stop))
-        parts.append(array[tuple(index)])
+            if start and size in sizes:
+                index[axis] = slice(interface.scale[number, axis].of(start), None)
+        parts.append(interface.cut_output(number, array, whole, {**whole, **sizes})[tuple(index)])
     return parts
 
 
@@ -153,36 +163,43 @@ def _limits(
     if not any(live_name(symbol) == spec.name for spec in interface.inputs):
         return (1, 1) if smaller and _may_pad(interface, symbol, feed, smaller, engines, seed) else None
 
-    def is_right(*few: int) -> bool:
+    def is_right(few: Sequence[int], taken: Sequence[int] = ()) -> bool:
         try:
             with third_party():
+                for own in taken:
+                    engines[0](_told_nothing(_cut(feed, interface.axes(symbol), 0, own)))
                 return _may_pad(interface, symbol, feed, few, engines, seed)
         except (AutotuneError, ThirdPartyError) as error:  # the model does not take such a size
             logger.debug("%s of %s: %s", symbol, few, error)
             return False
 
     for multiple in MULTIPLES:
-        # Four before the last: strides that are not made up for when an image is enlarged again show there.
-        few = sorted({size - 4 * multiple, *_smaller(size, multiple)} & set(range(-(-size // 4), size)))
-        if few and size % multiple == 0 and is_right(*few):
-            ladder = [multiple << times for times in range(size.bit_length()) if multiple << times < few[0]]
-            return next((own for own in ladder if is_right(own)), few[0]), multiple
+        near, others = ([size - times * multiple for times in own] for own in (NEAR, OTHERS))
+        few = sorted({*near, *_smaller(size, multiple)} & set(range(-(-size // 4), size)), reverse=True)
+        if few and size % multiple == 0 and is_right(few, [own for own in others if 4 * own >= size]):
+            ladder = [multiple << times for times in range(size.bit_length()) if multiple << times < few[-1]]
+            return next((own for own in ladder if is_right([own])), few[-1]), multiple
     return None
+
+
+def _told_nothing(feed: Feed) -> dict[str, Array]:
+    """``feed`` as the model itself takes it, without what says which positions count."""
+    return {name: array for name, array in feed.items() if not is_live(name)}
 
 
 def _may_pad(
     interface: Interface, symbol: str, feed: Feed, smaller: Sequence[int], engines: Sequence[Reference], seed: int
 ) -> bool:
     """Return whether results of the first entries are those of the model for as many as each of ``smaller``."""
-    axes = interface.axes(symbol)
+    axes, full = interface.axes(symbol), {name: array.shape for name, array in feed.items()}
     other = random_inputs([TensorSpec(n, a.shape, str(a.dtype)) for n, a in feed.items()], seed + 1)
 
     def first(whole: _Answers, few: int, number: int) -> list[Array]:
-        return _first(interface, whole.of(number), symbol, 0, few)
+        return _first(interface, whole.of(number), full, {symbol: few})
 
     def is_right(mask: str | None) -> bool:
         for few in smaller:
-            alone = _Answers(engines, _cut(feed, axes, 0, few))
+            alone = _Answers(engines, _told_nothing(_cut(feed, axes, 0, few)))
             for changed in _tails(feed, other, axes, few, mask):
                 whole = _Answers(engines, changed)
                 if not alone.are(partial(first, whole, few)):
@@ -216,6 +233,8 @@ def _tails(
 
 def _may_split(interface: Interface, symbol: str, largest: Shapes, engines: Sequence[Reference], seed: int) -> bool:
     axes = interface.axes(symbol)
+    if interface.parts:
+        return False
     once = all(spec.shape.count(symbol) == 1 for spec in interface.outputs)  # not the products of all pairs of rows
     even = all(growth.ratio is not None for growth in interface.scale.values())
     if (
@@ -229,7 +248,7 @@ def _may_split(interface: Interface, symbol: str, largest: Shapes, engines: Sequ
     whole = _Answers(engines, feed)
 
     def rest(few: int, number: int) -> list[Array]:
-        return _first(interface, whole.of(number), symbol, few, size)
+        return _first(interface, whole.of(number), largest, {symbol: size}, few)
 
     return all(_Answers(engines, _cut(feed, axes, few, None)).are(partial(rest, few)) for few in smaller)
 
@@ -263,13 +282,17 @@ def live_sizes(
     most = [rows for _, rows in sorted(candidates, key=lambda item: -item[0])][:MOST_LIVE]
     for chosen in (nested(most), *((rows,) for rows in most)):
         live = LiveSizes(chosen, seconds)
-        if chosen and _leaves_results(replace(artifact, live=live), executor, interface, cases):
+        if chosen and _leaves_results(replace(artifact, live=live), executor, interface, shapes, cases):
             return live
     return None
 
 
 def _leaves_results(
-    artifact: Artifact, whole: OneShapeExecutor, interface: Interface, cases: Mapping[str, Sequence[LiveCase]]
+    artifact: Artifact,
+    whole: OneShapeExecutor,
+    interface: Interface,
+    shapes: Shapes,
+    cases: Mapping[str, Sequence[LiveCase]],
 ) -> bool:
     """Return whether ``artifact`` gives the results of ``whole`` although it leaves jobs out, whatever ran before.
 
@@ -286,8 +309,7 @@ def _leaves_results(
             few.run([np.zeros_like(array) for array in zeros])  # other numbers lie everywhere now
             left = few.run_live(zeros, [count.get(size.symbol, size.rows) for size in sizes])
             right = whole.run(zeros)
-            for symbol, live in count.items():
-                left, right = (_first(interface, outputs, symbol, 0, live) for outputs in (left, right))
+            left, right = (_first(interface, outputs, shapes, count) for outputs in (left, right))
             if not _same(left, right):
                 logger.debug("leaving out jobs of %s changes results; all run", ", ".join(sorted(symbols)))
                 return False
@@ -306,7 +328,7 @@ def _live_cases(
     other = {n: np.maximum(a, 1) if a.dtype.kind in "iu" else a for n, a in random.items()}
 
     def first(changed: Feed, few: int) -> list[Array]:
-        return _first(interface, executor.run(list(changed.values())), symbol, 0, few)
+        return _first(interface, executor.run(list(changed.values())), shapes, {symbol: few})
 
     for mask in (None, *_masks(feed, axes)):
         cases = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from onnx import ModelProto
 from autotune.importer.conversion.flat_model import flatten
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.rewriting.emit import Node
-from autotune.interface import Growth
+from autotune.interface import Axis, Extent, Joined, Part, axis_size, axis_symbols
 from schedules.vocabulary.errors import ModelError
 
 Ints = NDArray[np.int64]
@@ -31,32 +30,12 @@ STRIDES = (1, 2, 4, 8, 16, 32, 64)
 """What sizes are multiples of at which a model is looked at, tried in turn. Many take multiples of one of them only."""
 
 
-@dataclass(frozen=True)
-class Extent:
-    """Entries of an axis that follow an open size: the first ones count."""
-
-    symbol: str
-    growth: Growth = field(default_factory=Growth)
-
-    def of(self, sizes: Mapping[str, int]) -> int:
-        """How many there are at ``sizes``."""
-        return self.growth.of(sizes[self.symbol])
-
-
-Axis = tuple[int | Extent, ...]
-"""Parts whose product an axis is, the outer ones first; a number for one that never changes."""
-
 Axes = tuple[Axis, ...]
 
 
 def is_open(axis: Axis) -> bool:
     """Return whether some part of an axis follows an open size."""
-    return any(isinstance(part, Extent) for part in axis)
-
-
-def size_of(axis: Axis, sizes: Mapping[str, int]) -> int:
-    """The size of an axis at ``sizes``."""
-    return math.prod(part.of(sizes) if isinstance(part, Extent) else part for part in axis)
+    return bool(axis_symbols(axis))
 
 
 def followed_axes(
@@ -132,7 +111,7 @@ class _Follower:
                 self._by_sizes.setdefault(tuple(self._sizes(axis)), axis)
 
     def _sizes(self, axis: Axis) -> Ints:
-        return np.array([size_of(axis, sizes) for sizes in self._looks])
+        return np.array([axis_size(axis, sizes) for sizes in self._looks])
 
     def _fits(self, name: str, axes: Axes) -> bool:
         columns = self._columns(name)
@@ -197,15 +176,16 @@ class _Follower:
         return self._by_sizes.get(tuple(column.tolist()))
 
     def _joined(self, node: Node, number: int, column: Ints) -> Axis | None:
-        """The axis along which tensors stand one after the other: only the last of them may follow an open size."""
+        """The axis along which tensors stand one after the other."""
         sources = [self._source(name) for name in node.proto.input]
         if any(source is None for source in sources):
             return None
-        *first, last = [source[number] for source in sources if source is not None]
-        if any(map(is_open, first)) or len(last) != 1 or not isinstance(last[0], Extent):
-            return None
-        before = sum(size_of(axis, self._looks[0]) for axis in first)
-        axis: Axis = (Extent(last[0].symbol, last[0].growth.then(plus=before)),)
+        axes = tuple(source[number] for source in sources if source is not None)
+        *first, last = axes
+        axis: Axis = (Joined(axes),)
+        if not any(map(is_open, first)) and len(last) == 1 and isinstance(last[0], Extent):
+            before = sum(axis_size(own, self._looks[0]) for own in first)
+            axis = (Extent(last[0].symbol, last[0].growth.then(plus=before)),)
         return axis if self._is(axis, column) else None
 
     def constants(self, node: Node, index: int) -> list[int] | None:
@@ -232,10 +212,10 @@ class _Follower:
 
 def _split(axes: Axes, columns: Sequence[Ints], sizes: Callable[[Axis], Ints]) -> Axes | None:
     """The parts of ``axes``, in their order, dealt out to axes of these sizes; None if they do not fit."""
-    left: list[int | Extent] = [part for axis in axes for part in axis if part != 1]
+    left = [part for axis in axes for part in axis if part != 1]
     dealt = []
     for column in columns:
-        missing, own = column.copy(), list[int | Extent]()
+        missing, own = column.copy(), list[Part]()
         while (missing != 1).any():
             if not left:
                 return None
@@ -305,9 +285,9 @@ def _sliced(node: Node, number: int, follower: _Follower) -> Change | None:
 
 
 def _padded(node: Node, number: int, follower: _Follower) -> Change | None:
-    """The change of a border of one number."""
+    """The change of a border of one number, or of the last ones."""
     change = follower.change(node, number)
-    return None if change is None or str(node.attr("mode", "constant")) != "constant" else (1, change, 1)
+    return None if change is None or str(node.attr("mode", "constant")) not in ("constant", "edge") else (1, change, 1)
 
 
 def _resized(node: Node, number: int, follower: _Follower) -> Change | None:

@@ -9,9 +9,9 @@ import numpy as np
 from onnx import TensorProto
 
 from autotune.frame.noise import live_name
-from autotune.importer.conversion.live_axes import Axes, Axis, Extent, size_of
+from autotune.importer.conversion.live_axes import Axes, is_open
 from autotune.importer.rewriting.emit import Emit
-from autotune.interface import Growth
+from autotune.interface import Axis, Extent, Growth, Joined, axis_size, axis_symbols
 
 INT64 = TensorProto.INT64
 
@@ -41,7 +41,7 @@ class Masks:
         ]
 
     def _is_live(self, axis: Axis) -> bool:
-        return any(isinstance(part, Extent) and part.symbol in self._live for part in axis)
+        return any(symbol in self._live for symbol in axis_symbols(axis))
 
     def count(self, e: Emit, extent: Extent) -> str:
         """How many entries count, an int64 tensor of one element."""
@@ -58,14 +58,18 @@ class Masks:
 
     def total(self, e: Emit, axes: Axes, over: Collection[int], kind: int) -> str:
         """How many numbers of a value count along the axes ``over``, one element of the type ``kind``."""
-        total, fixed = "", 1
+        counts, fixed = list[str](), 1
         for part in (part for number in over for part in axes[number]):
-            if isinstance(part, Extent) and part.symbol in self._live:
-                count = self.count(e, part)
-                total = count if not total else e.op("Mul", total, count)
+            if isinstance(part, int):
+                fixed *= part
+            elif isinstance(part, Extent):
+                counts.append(self.count(e, part))
             else:
-                fixed *= part.of(self._live) if isinstance(part, Extent) else part
-        total = total if fixed == 1 else e.op("Mul", total, e.ints(fixed))
+                along = e.cast(self._along(e, (part,)), INT64)
+                counts.append(e.reduce("ReduceSum", along, [0]))
+        total = counts[0]
+        for count in [*counts[1:], *([e.ints(fixed)] if fixed > 1 else [])]:
+            total = e.op("Mul", total, count)
         return e.cast(total, kind)
 
     def mask(self, e: Emit, axes: Axes, over: Collection[int]) -> str:
@@ -75,7 +79,7 @@ class Masks:
             mask = ""
             for number in over:
                 along = self._along(e, axes[number])
-                shape = [size_of(axes[number], self._live) if at == number else 1 for at in range(len(axes))]
+                shape = [axis_size(axes[number], self._live) if at == number else 1 for at in range(len(axes))]
                 along = e.reshape(along, *shape)
                 mask = along if not mask else e.op("And", mask, along)
             self._known[wanted] = mask
@@ -84,19 +88,26 @@ class Masks:
     def _along(self, e: Emit, axis: Axis) -> str:
         """Whether each entry of an axis counts; the parts of it in turn, outer ones first."""
         if axis not in self._known:
-            mask, sizes = "", [size_of((part,), self._live) for part in axis]
+            mask, sizes = "", [axis_size((part,), self._live) for part in axis]
             for number, part in enumerate(axis):
-                if not isinstance(part, Extent):
+                if isinstance(part, int):
                     continue
                 own = e.reshape(self._first(e, part), *(-1 if at == number else 1 for at in range(len(axis))))
                 mask = own if not mask else e.op("And", mask, own)
-            if any(not isinstance(part, Extent) for part in axis):
+            if any(isinstance(part, int) for part in axis):
                 mask = e.op("Expand", mask, e.ints(*sizes))
             self._known[axis] = e.reshape(mask, math.prod(sizes))
         return self._known[axis]
 
-    def _first(self, e: Emit, extent: Extent) -> str:
+    def _first(self, e: Emit, extent: Extent | Joined) -> str:
         """Whether each entry that follows an open size counts."""
+        if isinstance(extent, Joined):
+            every = e.const(np.ones(1, bool))
+            pieces = [
+                self._along(e, axis) if is_open(axis) else e.op("Expand", every, e.ints(axis_size(axis, self._live)))
+                for axis in extent.axes
+            ]
+            return e.concat(pieces, 0)
         if extent.growth == Growth():
             return live_name(extent.symbol)
         places = e.const(np.arange(extent.of(self._live), dtype=np.int64))

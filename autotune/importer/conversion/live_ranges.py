@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.noise import live_name
-from autotune.importer.conversion.live_axes import Axes, Extent, is_open, kernel_of
+from autotune.importer.conversion.live_axes import Axes, is_open, kernel_of
 from autotune.importer.conversion.live_masks import Masks
 from autotune.importer.onnx_model.graph_edits import constants_to_initialisers, replace_nodes
 from autotune.importer.onnx_model.graph_walk import name_nodes
@@ -36,6 +36,7 @@ from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes
 from autotune.importer.operators.recurrent_ops import LENGTHS
 from autotune.importer.rewriting.emit import FLOAT, HALVES, Emit, Node, Wide
 from autotune.importer.rewriting.registry import replacement
+from autotune.interface import Extent
 
 PER_AXIS = 13
 """First opset whose ``Softmax`` is along one axis, not along all from one on."""
@@ -283,8 +284,25 @@ def _with_border(node: Node, e: Emit, masks: Masks) -> list[str] | None:
     """A border of another number than zero."""
     number = _border_number(node)
     if not number:  # zeros stand there already, or it is not known
-        return None
+        return _continued(node, e, masks)
     return _filled(_open_borders, lambda _: number)(node, e, masks)
+
+
+def _continued(node: Node, e: Emit, masks: Masks) -> list[str] | None:
+    """What is resized linearly, or gets a border of its last numbers, goes on with these behind its end."""
+    x, axes = node.input(0), masks.axes.get(node.input(0), ())
+    if node.kind == "Pad":
+        over = masks.open_axes(x) if str(node.attr("mode", "constant")) == "edge" else []
+    else:
+        over = masks.open_axes(x) if str(node.attr("mode", "nearest")) != "nearest" else []
+    if not over or any(len(axes[axis]) != 1 or not isinstance(axes[axis][0], Extent) for axis in over):
+        return None
+    for axis in over:
+        (part,) = axes[axis]
+        assert isinstance(part, Extent)
+        last = e.op("Sub", masks.count(e, part), e.ints(1))
+        x = e.op("Where", masks.mask(e, axes, [axis]), x, e.op("Gather", x, last, axis=axis))
+    return _same(node, e, x)
 
 
 def _mean(node: Node, e: Emit, masks: Masks) -> list[str] | None:
@@ -409,6 +427,7 @@ EDITS: Mapping[str, Edit] = {
     "InstanceNormalization": _instances,
     "GroupNormalization": _groups,
     "Pad": _with_border,
+    **dict.fromkeys(("Resize", "Upsample"), _continued),
     "MaxPool": _filled(_bordered, _least),
     "GlobalMaxPool": _filled(_along(_behind_two), _least),
     **dict.fromkeys(("LogSoftmax", "Softmax"), _filled(_along(_softened), _least)),

@@ -12,9 +12,9 @@ from fractions import Fraction
 
 import onnx
 
-from autotune.frame.noise import is_live, live_name, live_symbol, noise_of, without_noise
+from autotune.frame.noise import is_live, live_name, live_sizes, live_symbol, noise_of, without_noise
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, dim_name, is_known, true_inputs
-from autotune.interface import Growth, Interface, OpenSpec
+from autotune.interface import Axis, Extent, Growth, Interface, OpenSpec, axis_size, axis_symbols, with_fixed
 
 QUANTISER = "DynamicQuantizeLinear"
 """The operator that takes a scale from all numbers of a tensor."""
@@ -40,22 +40,22 @@ BESIDE = frozenset(
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-Extents = Mapping[tuple[int, int], tuple[str, Growth]]
-"""(Output's number, axis) → the open size that its size follows, and how."""
+OutputAxes = Mapping[tuple[int, int], Axis]
+"""(Output's number, axis) → its parts, if it follows open sizes."""
 
 
 def open_interface(
     model: onnx.ModelProto,
     inputs: Sequence[Sequence[tuple[str, tuple[int, ...], str]]],
     outputs: Sequence[Sequence[tuple[str, tuple[int, ...], str]]],
-    extents: Extents | None = None,
+    known: OutputAxes | None = None,
 ) -> Interface:
     """The interface that several static ones of ``model`` have in common.
 
     Args:
         model: as in its file, with names for open sizes.
         inputs, outputs: for each set of shapes (name, shape, dtype) of all.
-        extents: what is known of axes of outputs; others are taken to grow as a size does in all sets.
+        known: what the model says of axes of outputs; others are taken to grow as a size does in all sets.
     """
     names = _dim_names(model)
     opened = []
@@ -65,7 +65,9 @@ def open_interface(
     opened = _named_noise(opened, inputs)
     interface = Interface(tuple(opened), (), {})
     sizes = [interface.sizes({name: shape for name, shape, _ in specs}) or {} for specs in inputs]
-    results, scale = [], {}
+    results, scale, parts = [], {}, {}
+    fixed = live_sizes({name: shape for name, shape, _ in inputs[-1]})
+    fixed = {symbol: size for symbol, size in fixed.items() if symbol not in sizes[-1]}
     for number, (name, shape, dtype) in enumerate(outputs[0]):
         dims: list[int | str] = []
         for axis in range(len(shape)):
@@ -73,12 +75,28 @@ def open_interface(
             if any(len(other) != len(shape) for other in others):
                 dims.append("?")
                 continue
-            dim, growth = _followed([other[axis] for other in others], sizes, (extents or {}).get((number, axis)))
+            own = with_fixed((known or {}).get((number, axis), ()), fixed)
+            extents = [other[axis] for other in others]
+            if axis_symbols(own) and extents == [axis_size(own, at) for at in sizes]:
+                dims.append(_axis_name(own))
+                if len(own) == 1 and isinstance(own[0], Extent):
+                    scale[number, axis] = own[0].growth
+                else:
+                    parts[number, axis] = own
+                continue
+            dim, growth = _followed(extents, sizes)
             dims.append(dim)
             if growth is not None:
                 scale[number, axis] = growth
         results.append(OpenSpec(name, tuple(dims), dtype))
-    return Interface(tuple(opened), tuple(results), scale)
+    return Interface(tuple(opened), tuple(results), scale, parts=parts)
+
+
+def _axis_name(axis: Axis) -> str:
+    """What an output's axis is called: after its open size, or after all those that it follows."""
+    if len(axis) == 1 and isinstance(axis[0], Extent):
+        return axis[0].symbol
+    return f"of {', '.join(axis_symbols(axis))}"
 
 
 def wider_shapes(
@@ -226,18 +244,8 @@ def _opened(shapes: Sequence[tuple[int, ...]], axis: int, names: Mapping[tuple[s
     return sizes.pop() if len(sizes) == 1 else names.get((name, axis), f"{name}_{axis}")
 
 
-def _followed(
-    sizes: Sequence[int], symbols: Sequence[Mapping[str, int]], known: tuple[str, Growth] | None
-) -> tuple[int | str, Growth | None]:
-    """Return what an output's size follows: itself, a symbol and how, or nothing that is known.
-
-    Args:
-        known: what the model says.
-    """
-    if known is not None and all(
-        known[0] in own and known[1].of(own[known[0]]) == size for size, own in zip(sizes, symbols, strict=True)
-    ):
-        return known
+def _followed(sizes: Sequence[int], symbols: Sequence[Mapping[str, int]]) -> tuple[int | str, Growth | None]:
+    """Return what an output's size follows: itself, a symbol and how, or nothing that is known."""
     if len(set(sizes)) == 1:
         return sizes[0], None
     candidates: dict[str, Fraction] = {}

@@ -6,7 +6,9 @@ import pytest
 from onnx import numpy_helper, parser
 
 from autotune.frame.noise import live_name
-from autotune.importer.load import load_model
+from autotune.importer.load import followed_sizes, load_model
+from autotune.importer.onnx_model.open_axes import open_interface
+from autotune.interface import Interface
 
 CHANNELS = 8
 RNG = np.random.default_rng(0)
@@ -91,6 +93,26 @@ IMAGES = {
         c = Conv(p, w3)
         q = Pad(c, border, ten)
         y = Conv(q, w3)""",
+    "linear": """
+        a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, w3, b)
+        e = Resize<mode="linear", coordinate_transformation_mode="half_pixel">(a, , doubled)
+        y = Conv<pads=[1,1,1,1]>(e, w3, b)""",
+    "repeated border": """
+        a = Conv(x, w1, b)
+        p = Pad<mode="edge">(a, border)
+        y = Conv(p, w3)""",
+    "boxes": """
+        a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, w3, b)
+        c = Conv<pads=[1,1,1,1], strides=[2,2]>(a, w3, b)
+        f = Reshape(a, flat)
+        g = Reshape(c, flat)
+        j = Concat<axis=2>(f, g)
+        s = Sigmoid(j)
+        y = Transpose<perm=[0,2,1]>(s)""",
+    "rows of an image": """
+        a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, w3, b)
+        t = Transpose<perm=[0,2,3,1]>(a)
+        y = Reshape(t, rows)""",
     "attention": """
         a = Conv<pads=[1,1,1,1], strides=[2,2]>(x, w3, b)
         f = Reshape(a, flat)
@@ -154,6 +176,7 @@ def model_of(body, shape, opset=17):
         "doubled": np.array([1, 1, 2, 2], np.float32),
         "border": np.array([0, 0, 1, 2, 0, 0, 2, 1]),
         "flat": np.array([0, 0, -1]),
+        "rows": np.array([-1, CHANNELS]),
         "three": np.array([2]),
         "zero": np.array([0]),
         "one": np.array([1]),
@@ -189,14 +212,30 @@ def check(model, path, full, sizes, behind, tolerance=1e-5):
     def shape(own):
         return tuple(own.get(dim, dim) for dim in dims)
 
-    masked = load_model(path, {"x": shape(full), **{live_name(name): (size,) for name, size in full.items()}})
+    inputs = {"x": shape(full), **{live_name(name): (size,) for name, size in full.items()}}
+    masked, (known, _) = load_model(path, inputs), followed_sizes(path, inputs)
+    wide, narrow = (
+        [
+            [
+                (name, one, "float32")
+                for name, one in {"x": shape(own), **{live_name(n): (s,) for n, s in own.items()}}.items()
+            ]
+        ]
+        for own in (sizes[0], sizes[1])
+    )
+    outputs = [
+        [("y", run(model, {"x": np.zeros(shape(own), np.float32)}).shape, "float32")] for own in (sizes[0], sizes[1])
+    ]
+    interface = open_interface(model, [*wide, *narrow], outputs, known)
     for own in sizes:
         x = np.full(shape(full), behind, np.float32)
         x[tuple(map(slice, shape(own)))] = RNG.standard_normal(shape(own))
         live = {live_name(name): np.arange(size) < own[name] for name, size in full.items()}
         alone = run(model, {"x": np.ascontiguousarray(x[tuple(map(slice, shape(own)))])})
         padded = run(masked, {"x": x, **live})
-        np.testing.assert_allclose(padded[tuple(map(slice, alone.shape))], alone, rtol=tolerance, atol=tolerance)
+        part = interface.cut_output(0, padded, full, own)
+        assert Interface.from_data(interface.to_data()) == interface
+        np.testing.assert_allclose(part, alone, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("behind", [0.0, 1e4])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,9 +40,9 @@ MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
 """Sizes whose multiples are tried where others may not be padded: strides of images, as networks have them."""
 
 NEAR, OTHERS = (1, 4), (2, 20, 25)
-"""Multiples below the size of a set that are tried, and those at which the model must run at all: where an image is made
-smaller five times and larger again, its parts do not fit together at one of them, unless the multiple is the stride of
-all five."""
+"""Multiples below the size of a set that are tried, and those at which the model must run at all: where an image is
+made smaller five times and larger again, its parts do not fit together at one of them, unless the multiple is the
+stride of all five."""
 
 Feed = Mapping[str, Array]
 Reference = Callable[[Feed], Sequence[Array]]
@@ -272,6 +272,10 @@ def live_sizes(
         cases[symbol] = _live_cases(executor, interface, symbol, shapes, seed)
         ways = growths.get(symbol, ())
         rows = executor.live_rows(symbol, sizes[symbol], cases[symbol], ways) if cases[symbol] else None
+        if rows is not None:
+            alone = {symbol: cases[symbol]}
+            tried = partial(_leaves_results_alone, artifact, executor, interface, shapes, alone)
+            rows = _without_wrong(rows, tried)
         if rows is None:
             continue
         if not seconds:
@@ -285,6 +289,39 @@ def live_sizes(
         if chosen and _leaves_results(replace(artifact, live=live), executor, interface, shapes, cases):
             return live
     return None
+
+
+def _leaves_results_alone(
+    artifact: Artifact,
+    whole: OneShapeExecutor,
+    interface: Interface,
+    shapes: Shapes,
+    cases: Mapping[str, Sequence[LiveCase]],
+    rows: LiveRows,
+) -> bool:
+    """``_leaves_results`` of jobs along one open size."""
+    return _leaves_results(replace(artifact, live=LiveSizes((rows,))), whole, interface, shapes, cases)
+
+
+def _without_wrong(rows: LiveRows, leaves_results: Callable[[LiveRows], bool]) -> LiveRows | None:
+    """``rows`` less the calls that change results where jobs of them are left out; None if nothing is left.
+
+    Axes of the same size may be taken for one another, which shows here: calls are halved until the wrong ones are
+    found.
+    """
+
+    def only(numbers: Collection[int]) -> LiveRows:
+        calls = (jobs if at in numbers else replace(jobs, groups=0) for at, jobs in enumerate(rows.calls))
+        return replace(rows, calls=tuple(calls))
+
+    def right(numbers: list[int]) -> list[int]:
+        if not numbers or leaves_results(only(numbers)):
+            return numbers
+        half = len(numbers) // 2
+        return [*right(numbers[:half]), *right(numbers[half:])] if half else []
+
+    kept = right([at for at, jobs in enumerate(rows.calls) if jobs.groups])
+    return only(kept) if kept and leaves_results(only(kept)) else None
 
 
 def _leaves_results(

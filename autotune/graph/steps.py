@@ -77,6 +77,7 @@ class CallJobs:
         row_bytes: bytes of a row, if what is behind the live ones must be zero because another call reads it; else 0.
         outer: how many times all rows stand in the result.
         growth: how many rows the result has of so many of the open size, of ``MOST_STEPS`` at most; None: as many.
+        loop: number of the parallel loop among several of the kernel, which run whole; None: the only one.
     """
 
     count: int = 0
@@ -86,6 +87,7 @@ class CallJobs:
     row_bytes: int = 0
     outer: int = 1
     growth: Growth | None = field(default=None, metadata={"sparse": True})
+    loop: int | None = field(default=None, metadata={"sparse": True})
 
     def left(self, live: int) -> Fraction:
         """Return the share of the jobs that is left where ``live`` of the open size count."""
@@ -96,7 +98,7 @@ class CallJobs:
         """Return whether jobs of both can be left out: all groups lie within each group of ``other``."""
         if not (self.groups and other.groups):
             return True
-        return self.count == other.count and other.inner % (self.inner * self.groups) == 0
+        return self.count == other.count and self.loop == other.loop and other.inner % (self.inner * self.groups) == 0
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,10 @@ constexpr int64_t MORE_WORDS = 4;
 // Which jobs of a call's parallel loop make which rows of an open size: job i those of group i / inner % groups. The
 // result is `outer` times all rows of that size, of row_bytes each where something reads them.
 // The rows of a call's result may follow the open size in other ways than as many: by two steps, each of which multiplies,
-// adds and divides.
+// adds and divides. Of several loops that a kernel has, the jobs are those of one; the others run whole.
 struct Jobs {
   int64_t count, inner, groups, rows, outer, row_bytes;
-  int64_t growth[STEPS][3];
+  int64_t growth[STEPS][3], loop;
 };
 
 struct Call {
@@ -157,7 +157,9 @@ struct Group {
   Lambda lambda;
   void* data;
   Env env;
-  const Jobs* jobs;            // of the call at hand, by size, where some are left out; else null
+  const Jobs* jobs;            // of the loop at hand, by size, where some are left out; else null
+  const Jobs* left;            // of the call at hand,
+  int64_t left_loop, loop;     // of which loop of it, and the loops that it has begun
   int64_t live_groups[SIZES];  // the first ones of each size, whose jobs run,
   int64_t jobs_count;          // of how many jobs with the others
   Flag done;       // the last run in which the group was done
@@ -531,14 +533,16 @@ void clear_dead_rows(tune_core* core, const Call* call) {
 
 // Notes which jobs of a call are left out in this run.
 void leave_out(const tune_core* core, const Call* call, Group* group) {
-  group->jobs = nullptr;
+  group->jobs = group->left = nullptr;
+  group->loop = 0;
   for (int size = 0; size < SIZES; ++size) {
     const Jobs& jobs = call->jobs[size];
     if (jobs.groups == 0) continue;
     const bool all = core->live[size] == 0;
     group->live_groups[size] = all ? jobs.groups : (grown(jobs, core->live[size]) + jobs.rows - 1) / jobs.rows;
     group->jobs_count = jobs.count;
-    if (!all) group->jobs = call->jobs;
+    group->left_loop = jobs.loop;
+    if (!all) group->left = call->jobs;
   }
 }
 
@@ -693,6 +697,7 @@ bool threads_are_here(tune_core* core) {
 
 int launch(Lambda lambda, void* data, int num_task) {
   Group* group = here == nullptr ? nullptr : here->leading;
+  if (group != nullptr) group->jobs = group->loop++ == group->left_loop ? group->left : nullptr;
   const bool alone = group == nullptr || group->size == 1 || num_task == 1;
   if (alone && (group == nullptr || group->jobs == nullptr)) {
     Env env = {nullptr, 1};
@@ -825,7 +830,7 @@ bool read_calls_again(tune_core* core, const int64_t* at) {
     core->rows[size] = *at++;
     for (int64_t i = 0; i < core->groups_count; ++i) {
       for (int64_t j = 0; j < core->groups[i].calls_count; ++j, at += 6) {
-        core->groups[i].calls[j].jobs[size] = {at[0], at[1], at[2], at[3], at[4], at[5], {{1, 0, 1}, {1, 0, 1}}};
+        core->groups[i].calls[j].jobs[size] = {at[0], at[1], at[2], at[3], at[4], at[5], {{1, 0, 1}, {1, 0, 1}}, 0};
       }
     }
   }
@@ -841,10 +846,11 @@ bool read_calls_again(tune_core* core, const int64_t* at) {
     call->condition = static_cast<const Tensor*>(condition.pointer);
     call->when = when != 0;
   }
-  const int64_t grown_jobs = *at++;
-  for (int64_t i = 0; i < grown_jobs; ++i, at += 3 * STEPS) {
+  const int64_t others = *at++;
+  for (int64_t i = 0; i < others; ++i, at += 3 * STEPS) {
     Jobs* jobs = call_of(core, *at++)->jobs;
     jobs += *at++;
+    jobs->loop = *at++;
     memcpy(jobs->growth, at, sizeof(jobs->growth));
   }
   return true;

@@ -35,8 +35,8 @@ enum {
 //     may be anything). Jobs of a size lie within a group of the size before it.
 //   calls that are made only if a boolean has some value, and of each: the call's number, the value, and the boolean as
 //     an operand
-//   calls whose rows follow an open size in another way than as many, and of each: the call's number, the size's, and
-//     two steps, each a factor, what is added and a divisor
+//   calls whose rows follow an open size in another way than as many, or whose jobs are not those of its first loop, and
+//     of each: the call's number, the size's, the loop's, and two steps, each a factor, what is added and a divisor
 // Places: 0 arena (the index is a byte offset), 1 input, 2 weight (the index is a number).
 struct tune_program {
   const int64_t* words;

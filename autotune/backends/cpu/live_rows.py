@@ -220,8 +220,10 @@ class _Experiment:
         condition = step.condition
         return condition is None or bool(self._zeros.view(condition.operand, self._weights).any()) == condition.when
 
-    def _run(self, step: Step, operands: Sequence[Bytes], jobs: Sequence[int] | None = None) -> None:
-        self._stepped.run(step, [operand.ctypes.data for operand in operands], jobs)
+    def _run(
+        self, step: Step, operands: Sequence[Bytes], jobs: Sequence[int] | None = None, loop: int | None = None
+    ) -> None:
+        self._stepped.run(step, [operand.ctypes.data for operand in operands], jobs, loop or 0)
 
     def _narrow(self, call: _Call, step: Step, operands: Sequence[Bytes], before: Bytes) -> None:
         """Note in which ways a call's result may follow the open size, of those that earlier cases leave.
@@ -330,7 +332,7 @@ class _Experiment:
         live = [job for job in range(jobs.count) if job // jobs.inner % jobs.groups < groups] if groups else None
         again = paged(before.size)
         again[:] = before
-        self._run(step, [*operands[:-1], again], live)
+        self._run(step, [*operands[:-1], again], live, jobs.loop)
         few, whole = (array.reshape(outer, count, -1)[:, :rows] for array in (again, operands[-1]))
         return np.array_equal(few, whole)
 
@@ -364,9 +366,12 @@ class _Experiment:
         again = paged(whole.size)
         again[:] = before
         self._run(step, [*operands[:-1], again])
-        if self._stepped.loops != 1 or self._stepped.barriers or not np.array_equal(again, whole):
+        if not self._stepped.loops or self._stepped.barriers or not np.array_equal(again, whole):
             return WHOLE
-        probe = _Probe(self._stepped, step, operands, self._span(call.growth)[0], call.outer or 1)
+        # Of several loops, the last makes the result: those before prepare what it reads.
+        probe = _Probe(
+            self._stepped, step, operands, self._span(call.growth)[0], call.outer or 1, self._stepped.loops - 1
+        )
         jobs = probe.spread()
         return jobs if jobs.groups > 1 and probe.is_right(jobs, whole) else WHOLE
 
@@ -374,8 +379,10 @@ class _Experiment:
 class _Probe:
     """Jobs of one call, run on memory of its own."""
 
-    def __init__(self, stepped: SteppedCalls, step: Step, operands: Sequence[Bytes], rows: int, outer: int) -> None:
-        self._stepped, self._step, self._rows, self._outer = stepped, step, rows, outer
+    def __init__(
+        self, stepped: SteppedCalls, step: Step, operands: Sequence[Bytes], rows: int, outer: int, loop: int
+    ) -> None:
+        self._stepped, self._step, self._rows, self._outer, self._loop = stepped, step, rows, outer, loop
         self._inputs = [operand.ctypes.data for operand in operands[:-1]]
         self._size = operands[-1].size
 
@@ -387,7 +394,7 @@ class _Probe:
         if not inner or not first or first[0] != 0 or first != list(range(len(first))):
             return WHOLE
         groups = math.ceil(self._rows / len(first))
-        jobs = CallJobs(count, inner, groups, len(first), outer=self._outer)
+        jobs = CallJobs(count, inner, groups, len(first), outer=self._outer, loop=self._loop or None)
         return jobs if count % (groups * inner) == 0 else WHOLE
 
     def is_right(self, jobs: CallJobs, whole: Bytes) -> bool:
@@ -427,7 +434,7 @@ class _Probe:
         return sorted(rows)
 
     def _run(self, out: Bytes, jobs: Sequence[int]) -> None:
-        self._stepped.run(self._step, [*self._inputs, out.ctypes.data], jobs)
+        self._stepped.run(self._step, [*self._inputs, out.ctypes.data], jobs, self._loop)
 
 
 def _outers(shape: Sequence[int], count: int) -> list[int]:

@@ -93,19 +93,16 @@ def program_words(
     words.append(len(conditions))
     for place, condition in conditions.items():
         words += [place, int(condition.when), *_operand(condition.operand)]
-    grown = [
-        (place, number, jobs.growth)
+    others = [
+        (place, number, jobs)
         for number, size in enumerate(sizes)
         for place, jobs in enumerate(size.calls)
-        if jobs.growth is not None
+        if jobs.growth is not None or jobs.loop is not None
     ]
-    words.append(len(grown))
-    for place, number, growth in grown:
-        words += [
-            place,
-            number,
-            *(word for step in (*growth.steps, NO_CHANGE, NO_CHANGE)[:MOST_STEPS] for word in step),
-        ]
+    words.append(len(others))
+    for place, number, jobs in others:
+        changes = (*(() if jobs.growth is None else jobs.growth.steps), NO_CHANGE, NO_CHANGE)[:MOST_STEPS]
+        words += [place, number, jobs.loop or 0, *(word for step in changes for word in step)]
     return np.array(words, np.int64)
 
 

@@ -69,6 +69,7 @@ class SteppedCalls:
     def __init__(self, library: NativeLibrary) -> None:
         self._library = library
         self._jobs: Sequence[int] | None = None
+        self._loop = 0
         self._spaces: dict[int, object] = {}
         self.loops = self.barriers = 0
         self._hooks = (_LAUNCH(self._launch), _BARRIER(self._barrier), _ALLOCATE(self._allocate), _FREE(self._free))
@@ -87,12 +88,13 @@ class SteppedCalls:
         finally:
             adopt(before)
 
-    def run(self, step: Step, places: Sequence[int], jobs: Sequence[int] | None = None) -> None:
+    def run(self, step: Step, places: Sequence[int], jobs: Sequence[int] | None = None, loop: int = 0) -> None:
         """Make one call.
 
         Args:
             places: address of every operand.
-            jobs: of its parallel loop, in order; None for all of them.
+            jobs: of one of its parallel loops, in order; None for all of them.
+            loop: number of that loop.
 
         Raises:
             RunError: if the kernel fails.
@@ -110,7 +112,7 @@ class SteppedCalls:
             tensor = _Tensor(place, ON_CPU, 0, rank, code, 8 * dtype.itemsize, 1, *where, 0)
             kept += [shape, strides, tensor]
             arguments[number] = _Any(TENSOR, 0, ctypes.addressof(tensor))
-        self._jobs, self.loops, self.barriers = jobs, 0, 0
+        self._jobs, self._loop, self.loops, self.barriers = jobs, loop, 0, 0
         result = _Any()
         kernel = _KERNEL(self._library.kernel(step.symbol))
         if kernel(None, ctypes.addressof(arguments), len(places), ctypes.addressof(result)) != 0:
@@ -119,7 +121,7 @@ class SteppedCalls:
     def _launch(self, loop: int, data: int, _threads: int) -> int:
         self.loops += 1
         call: Callable[[int, int, int], int] = _LOOP(loop)
-        if self._jobs is None:
+        if self._jobs is None or self.loops != self._loop + 1:
             alone = _Env(None, 1)
             return call(0, ctypes.addressof(alone), data)
         env, failed = _Env(None, EACH), 0

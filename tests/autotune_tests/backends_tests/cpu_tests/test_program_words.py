@@ -37,9 +37,9 @@ def test_cores_of_older_artifacts_know_one_size():
 
 
 def test_rows_that_grow_otherwise_are_named_with_two_steps():
-    grown = CallJobs(8, 2, 4, 1, growth=Growth().then(1, 1, 2).then(4))
+    grown = CallJobs(8, 2, 4, 1, growth=Growth().then(1, 1, 2).then(4), loop=3)
     words = program_words(STEPS, [48], LiveSizes((replace(LIVE, calls=(CallJobs(), grown)),))).tolist()
-    assert words[-9:] == [1, 1, 0, 1, 1, 2, 4, 0, 1]  # how many, the call, the size, and the steps
+    assert words[-10:] == [1, 1, 0, 3, 1, 1, 2, 4, 0, 1]  # how many, the call, the size, the loop, and the steps
 
 
 def test_a_call_with_a_condition_names_it():

@@ -248,7 +248,7 @@ class Interface:
     def cut_output(
         self, number: int, array: NDArray[Any], full: Mapping[str, int], sizes: Mapping[str, int]
     ) -> NDArray[Any]:
-        """What of an output, made at the sizes ``full``, counts at ``sizes``: a view where it can be one."""
+        """The part of an output that counts at ``sizes``, if it was made at ``full``: a view where it can be one."""
         index = [slice(None)] * array.ndim
         for at, size in enumerate(self.outputs[number].shape):
             if (number, at) in self.parts:

@@ -27,7 +27,7 @@ ORDER = (
 
 IMPORTER_ORDER = (
     *("onnx_model", "rewriting", "operators", "operators/contractions", "operators/dynamic"),
-    *("fusion", "integers", "low_bits", "generation", "conversion", "layouts", "images", ""),
+    *("fusion", "integers", "low_bits", "generation", "conversion", "live", "layouts", "images", ""),
 )
 """Folders of ``autotune/importer``, then its own modules: each imports itself and those before it."""
 

@@ -25,7 +25,7 @@ NORMAL, UNIFORM = "normal", "uniform"
 
 LIVE = "live"
 """Kind of an input that is one at every position of a call, so that zeros stand where a set of shapes is larger
-(``importer/conversion/live_ranges.py``). It is filled like noise, and draws nothing."""
+(``importer/live/live_ranges.py``). It is filled like noise, and draws nothing."""
 
 Array = NDArray[Any]
 Spec = TypeVar("Spec", TensorSpec, OpenSpec, TensorSpec | OpenSpec)

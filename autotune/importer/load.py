@@ -24,9 +24,9 @@ from autotune.importer.conversion.flat_model import (
     without_functions,
 )
 from autotune.importer.conversion.foreign import is_expandable, set_strays_apart
-from autotune.importer.conversion.live_axes import Axes, OpenShapes, followed_axes
-from autotune.importer.conversion.live_ranges import mask_positions
 from autotune.importer.conversion.noise_inputs import set_noise_apart
+from autotune.importer.live.live_axes import Axes, OpenShapes, followed_axes
+from autotune.importer.live.live_ranges import mask_positions
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
 from autotune.importer.onnx_model.inline_weights import parts_without_weights
 from autotune.importer.onnx_model.input_shapes import bind_inputs, drop_notes

@@ -113,7 +113,7 @@ def _smaller(size: int, multiple: int) -> list[int]:
 def _first(
     interface: Interface, outputs: Sequence[Array], full: Shapes, sizes: Mapping[str, int], start: int = 0
 ) -> list[Array]:
-    """What counts of results at ``sizes``; those of the shapes ``full`` were made.
+    """The part of results that counts at ``sizes``, if they were made at the shapes ``full``.
 
     Args:
         start: how many entries to leave out of those of the only open size in ``sizes``.

@@ -25,18 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.backends.cpu.job_probe import WHOLE, Bytes, Probe
 from autotune.backends.cpu.native_library import NativeLibrary
 from autotune.backends.cpu.program_words import nbytes
-from autotune.backends.cpu.stepped_calls import EACH, SteppedCalls
+from autotune.backends.cpu.stepped_calls import SteppedCalls
 from autotune.backends.executor import Arrays, LiveCase
 from autotune.graph.steps import CallJobs, LiveRows, Operand, Step, Steps
 from autotune.host.pages import paged
 from autotune.interface import Growth
-
-Bytes = NDArray[np.uint8]
-
-FILLS = 0x5A, 0xA6
-"""Bytes that memory is filled with before jobs write into it; none writes both."""
 
 NO_NUMBER = 0xFF
 """Byte of floats of any size that are no numbers."""
@@ -46,8 +42,6 @@ OTHER = 0x44
 
 MOST_BESIDE = 8
 """Rows before the end that may change where other rows stand behind it, as a window of 17 taps reads them."""
-
-WHOLE = CallJobs()
 
 _Kind = tuple[str, tuple[tuple[int, ...], ...]]
 """Kernel and shapes of a call: what its jobs make does not depend on where its operands lie."""
@@ -290,7 +284,7 @@ class _Experiment:
         return bool(rows[:, live:].any() or not dead[:, :live].all(axis=0).any())  # else it is that anywhere
 
     def _made_of_other(self, step: Step, operands: Sequence[Bytes], before: Bytes) -> Bytes | None:
-        """What a call makes if other numbers stand behind the end of what it reads; None if nothing can."""
+        """Make a call once more of other numbers behind the end of what it reads; None if none can stand there."""
         spoilt = [self._spoilt(*pair, OTHER) for pair in zip(step.operands[:-1], operands, strict=False)]
         read = [array for array in spoilt if array is not None]
         if len(read) < len(spoilt) or all(map(np.array_equal, read, operands)):
@@ -369,72 +363,11 @@ class _Experiment:
         if not self._stepped.loops or self._stepped.barriers or not np.array_equal(again, whole):
             return WHOLE
         # Of several loops, the last makes the result: those before prepare what it reads.
-        probe = _Probe(
+        probe = Probe(
             self._stepped, step, operands, self._span(call.growth)[0], call.outer or 1, self._stepped.loops - 1
         )
         jobs = probe.spread()
         return jobs if jobs.groups > 1 and probe.is_right(jobs, whole) else WHOLE
-
-
-class _Probe:
-    """Jobs of one call, run on memory of its own."""
-
-    def __init__(
-        self, stepped: SteppedCalls, step: Step, operands: Sequence[Bytes], rows: int, outer: int, loop: int
-    ) -> None:
-        self._stepped, self._step, self._rows, self._outer, self._loop = stepped, step, rows, outer, loop
-        self._inputs = [operand.ctypes.data for operand in operands[:-1]]
-        self._size = operands[-1].size
-
-    def spread(self) -> CallJobs:
-        """Return how jobs are spread over rows as a few of them show; ``WHOLE`` if in no such way."""
-        count = self._count()
-        first = self._touched([0])
-        inner = next((d for d in range(1, count) if count % d == 0 and self._touched([d]) != first), 0)
-        if not inner or not first or first[0] != 0 or first != list(range(len(first))):
-            return WHOLE
-        groups = math.ceil(self._rows / len(first))
-        jobs = CallJobs(count, inner, groups, len(first), outer=self._outer, loop=self._loop or None)
-        return jobs if count % (groups * inner) == 0 else WHOLE
-
-    def is_right(self, jobs: CallJobs, whole: Bytes) -> bool:
-        """Return whether the jobs of each group, and of groups before, make the group's rows of ``whole``."""
-        output = _filled(self._size, FILLS[0])
-        parts, reference = (array.reshape(self._outer, self._rows, -1) for array in (output, whole))
-        period = jobs.groups * jobs.inner
-        for group in range(jobs.groups):
-            first = range(group * jobs.inner, jobs.count, period)
-            self._run(output, [start + job for start in first for job in range(jobs.inner)])
-            own = slice(group * jobs.rows, (group + 1) * jobs.rows)
-            if not np.array_equal(parts[:, own], reference[:, own]):
-                return False
-        return True
-
-    def _count(self) -> int:
-        """Jobs: those with a smaller number write something."""
-        most = 1
-        while most < EACH and self._touched([most]):
-            most *= 2
-        low, high = most // 2, most
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._touched([middle]) else (low, middle)
-        return high
-
-    def _touched(self, jobs: Sequence[int]) -> list[int]:
-        """The rows that jobs write."""
-        rows: set[int] = set()
-        for fill in FILLS:
-            output = _filled(self._size, fill)
-            self._run(output, jobs)
-            parts = output.reshape(self._outer, self._rows, -1)
-            if parts.shape[2] % 8 == 0:  # eight bytes at a time
-                parts, fill = parts.view(np.uint64), int.from_bytes(bytes([fill] * 8), "little")
-            rows |= set(np.flatnonzero((parts != fill).any(axis=(0, 2))).tolist())
-        return sorted(rows)
-
-    def _run(self, out: Bytes, jobs: Sequence[int]) -> None:
-        self._stepped.run(self._step, [*self._inputs, out.ctypes.data], jobs, self._loop)
 
 
 def _outers(shape: Sequence[int], count: int) -> list[int]:
@@ -452,9 +385,3 @@ def _outers(shape: Sequence[int], count: int) -> list[int]:
 
 def _overlap(operand: Operand, written: _Written) -> bool:
     return operand.index < written.end and written.start < operand.index + nbytes(operand)
-
-
-def _filled(size: int, fill: int) -> Bytes:
-    filled = paged(size)
-    filled[:] = fill
-    return filled

@@ -93,7 +93,7 @@ def open_interface(
 
 
 def _axis_name(axis: Axis) -> str:
-    """What an output's axis is called: after its open size, or after all those that it follows."""
+    """The name of an output's axis: that of its open size, or the names of all that it follows."""
     if len(axis) == 1 and isinstance(axis[0], Extent):
         return axis[0].symbol
     return f"of {', '.join(axis_symbols(axis))}"

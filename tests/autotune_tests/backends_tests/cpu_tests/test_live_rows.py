@@ -8,6 +8,7 @@ from autotune.backends.cpu.native_executor import NativeExecutor
 from autotune.backends.executor import LiveCase
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.steps import CallJobs, Group, LiveSizes, Operand, Step, Steps, nested
+from autotune.interface import Growth
 
 SIZE = 8
 BYTES = 8 * SIZE
@@ -53,6 +54,38 @@ def test_jobs_of_single_rows_are_found(library):
 def test_rows_may_stand_several_times_in_a_result(library, rows):
     live = rows_of(library, chain("twice"), rows=rows)
     assert live.calls == (CallJobs(SIZE, 1, rows, 1, outer=SIZE // rows),)
+
+
+HALF = Growth().then(1, 0, 2)
+
+
+def halved():
+    """Rows doubled, and pairs of these added by the second of two loops: half as many rows."""
+    made = Operand("arena", BYTES, (SIZE // 2,), "float64")
+    calls = Step("twice", (operand(0), operand(1))), Step("pairs", (operand(1), made))
+    return Steps(calls, (made,), 2 * BYTES, ())
+
+
+def test_rows_that_grow_otherwise_are_found_in_the_last_loop(library):
+    lives = range(SIZE - 1, 0, -1)
+    live = live_rows(library, halved(), (), "batch", SIZE, cases(*lives), [HALF])
+    assert live.calls[1] == CallJobs(SIZE // 2, 1, SIZE // 2, 1, growth=HALF, loop=1)
+    assert live_rows(library, halved(), (), "batch", SIZE, cases(*lives)).calls[1] == WHOLE
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_core_leaves_out_rows_that_grow_otherwise(library, threads):
+    steps, sizes = halved(), range(SIZE - 1, 0, -1)
+    live = LiveSizes((live_rows(library, steps, (), "batch", SIZE, cases(*sizes), [HALF]),))
+    machine = NativeExecutor({threads: library}, steps, (), [-1] * threads, live=live)
+    for case in cases(*sizes):
+        machine.run([np.full(SIZE, np.nan)])
+        count = HALF.of(case.live)
+        whole = 4 * case.zeros[0].reshape(-1, 2).sum(axis=1)
+        (made,) = machine.run_live(case.zeros, [case.live])
+        assert np.array_equal(made[:count], whole[:count])
+        assert np.isnan(made[count:]).all()  # as the earlier run left it
+    machine.close()
 
 
 def test_a_case_in_which_nothing_differs_shows_nothing(library):

@@ -33,7 +33,12 @@ def quantised(before=(), between=(), read="x", opset=17, shape=("batch", "length
 
 FLAT = [helper.make_node("Reshape", ["x", "rows"], ["all"])]
 TURNED = [helper.make_node("Transpose", ["x"], ["turned"], perm=[2, 0, 1])]
+TWICE = [helper.make_node("Concat", ["x", "x"], ["twice"], axis=1)]
 MODELS = {
+    "one behind the other": (
+        quantised(TWICE, read="twice"),
+        lambda y, b, n: np.concatenate([y[:b, :n], y[:b, 5 : 5 + n]], axis=1),
+    ),
     "rows": (quantised(), lambda y, b, n: y[:b, :n]),
     "rows of opset 18": (quantised(opset=18), lambda y, b, n: y[:b, :n]),
     "all positions": (
@@ -122,10 +127,6 @@ def test_no_numbers_come_of_none(number, tmp_path):
 @pytest.mark.parametrize(
     "model",
     [
-        quantised(
-            [helper.make_node("Concat", ["x", "x"], ["twice"], axis=1)],
-            read="twice",
-        ),  # a size that is twice an open one
         quantised(
             [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("Cast", ["at"], ["n"], to=1)], read="n"
         ),

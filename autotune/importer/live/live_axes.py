@@ -27,7 +27,7 @@ OpenShapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 """Names and shapes of inputs, in which an open size is a symbol."""
 
 STRIDES = (1, 2, 4, 8, 16, 32, 64)
-"""What sizes are multiples of at which a model is looked at, tried in turn. Many take multiples of one of them only."""
+"""A model is looked at where its sizes are multiples of these, tried in turn: many take multiples of one alone."""
 
 
 Axes = tuple[Axis, ...]
@@ -94,9 +94,9 @@ class _Follower:
         self._by_sizes: dict[tuple[int, ...], Axis] = {}
         self.axes: dict[str, Axes] = {}
         for name, shape in shapes:
-            given: Axes = tuple((Extent(size) if isinstance(size, str) else size,) for size in shape)
-            if self._fits(name, given):
-                self._keep(name, given)
+            axes: Axes = tuple((Extent(size) if isinstance(size, str) else size,) for size in shape)
+            if self._fits(name, axes):
+                self._keep(name, axes)
         for proto in scope.graph.node:
             node = Node(proto, scope)
             for output in proto.output:

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from autotune.frame.noise import live_name
-from autotune.importer.conversion.live_axes import Axes, is_open
+from autotune.importer.live.live_axes import Axes, is_open
 from autotune.importer.rewriting.emit import Emit
 from autotune.interface import Axis, Extent, Growth, Joined, axis_size, axis_symbols
 

@@ -113,6 +113,19 @@ def _continued(node: Node, e: Emit, masks: Masks) -> list[str] | None:
     return _same(node, e, x)
 
 
+def _last(node: Node, e: Emit, masks: Masks) -> list[str] | None:
+    """Entries that are counted from the end of an axis."""
+    places, axes = node.array(1), masks.axes.get(node.input(0), ())
+    at = int(node.attr("axis", 0)) % max(1, len(axes))
+    if places is None or not places.size or (places >= 0).any() or not masks.open_axes(node.input(0), [at]):
+        return None
+    part = axes[at][0]
+    if len(axes[at]) != 1 or not isinstance(part, Extent):
+        return None
+    counted = e.op("Add", masks.count(e, part), e.const(places.reshape(-1).astype(np.int64)))
+    return [e.op("Gather", node.input(0), e.reshape(counted, *places.shape), axis=at)]
+
+
 def _mean(node: Node, e: Emit, masks: Masks) -> list[str] | None:
     """The mean of what counts: all else is zero."""
     x = node.input(0)
@@ -219,6 +232,9 @@ def _first(e: Emit, x: str, axes: Collection[int]) -> str:
     return x
 
 
+WITHOUT_MASKS = frozenset({QUANTISER, "GRU", "LSTM"})
+"""Operators to which a mask of the model's own says nothing."""
+
 EDITS: Mapping[str, Edit] = {
     QUANTISER: _quantised,
     **dict.fromkeys(("GRU", "LSTM"), _ended),
@@ -226,6 +242,7 @@ EDITS: Mapping[str, Edit] = {
     "AveragePool": _average,
     "InstanceNormalization": _instances,
     "GroupNormalization": _groups,
+    "Gather": _last,
     "Pad": _with_border,
     **dict.fromkeys(("Resize", "Upsample"), _continued),
     "MaxPool": _filled(_bordered, _least),

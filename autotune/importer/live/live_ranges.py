@@ -25,11 +25,12 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.frame.noise import live_name
 from autotune.importer.live.live_axes import Axes
-from autotune.importer.live.live_edits import EDITS
+from autotune.importer.live.live_edits import EDITS, WITHOUT_MASKS, Edit
 from autotune.importer.live.live_masks import Masks
 from autotune.importer.live.live_reads import neutral, reads_beside
 from autotune.importer.onnx_model.graph_edits import constants_to_initialisers, replace_nodes
 from autotune.importer.onnx_model.graph_walk import name_nodes
+from autotune.importer.onnx_model.open_axes import looks_beside
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import STANDARD_DOMAINS, infer_shapes
 from autotune.importer.rewriting.emit import Emit, Node
@@ -55,11 +56,14 @@ def mask_positions(model: ModelProto, live: Mapping[str, int], axes: Mapping[str
     scope, masks = Scope(model), Masks(live, axes)
     cleared = _Cleared(masks)
     makers = {name: node for node in graph.node for name in node.output}
-    for proto in graph.node:
+    # A model of sequences alone has a mask of its own, or its length is not padded.
+    every = looks_beside(graph.node)
+    for proto in graph.node if every else ():
         cleared.note(Node(proto, scope), makers)
     kept = cleared.of_inputs(scope)
     for proto in [*graph.node]:
-        for node in _edited(proto, scope, masks):
+        edit = EDITS.get(proto.op_type) if every or proto.op_type in WITHOUT_MASKS else None
+        for node in _edited(proto, edit, scope, masks):
             cleared.rename(node)
             kept += [node, *cleared.behind(node, scope)]
     replace_nodes(graph, kept)
@@ -133,8 +137,9 @@ class _Cleared:
         return [*e.nodes, helper.make_node("Where", [mask, source, fill], [result], result)]
 
 
-def _edited(proto: NodeProto, scope: Scope, masks: Masks) -> list[NodeProto]:
+def _edited(proto: NodeProto, edit: Edit | None, scope: Scope, masks: Masks) -> list[NodeProto]:
     """The nodes that take the place of one; itself where nothing needs to."""
-    edit = EDITS.get(proto.op_type) if proto.domain in STANDARD_DOMAINS else None
-    nodes = None if edit is None else replacement(lambda node, e: edit(node, e, masks), proto, scope)
+    if edit is None or proto.domain not in STANDARD_DOMAINS:
+        return [proto]
+    nodes = replacement(lambda node, e: edit(node, e, masks), proto, scope)
     return [proto] if nodes is None else nodes

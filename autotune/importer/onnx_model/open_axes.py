@@ -6,7 +6,7 @@ Axes of inputs that the model gives one name share a symbol; an axis without a n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -134,10 +134,15 @@ def walks_open_sequences(model: onnx.ModelProto | None) -> bool:
     return any(axis for _, axis in open_places(model))
 
 
+def looks_beside(nodes: Iterable[onnx.NodeProto]) -> bool:
+    """Return whether ``nodes`` have operators of ``BESIDE``."""
+    return any(node.op_type in BESIDE and node.domain in STANDARD_DOMAINS for node in nodes)
+
+
 def _looks_beside(model: onnx.ModelProto) -> bool:
     """Return whether a graph of the model has operators of ``BESIDE``, and more is open than batches."""
     nodes = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    return any(node.op_type in BESIDE for node in nodes) and any(axis for _, axis in open_places(model))
+    return looks_beside(nodes) and any(axis for _, axis in open_places(model))
 
 
 def is_endless(node: onnx.NodeProto) -> bool:

@@ -203,7 +203,10 @@ class MultiShapeExecutor(LazyExecutor):
                     yield _Way(count * self._cost(part, piece) + last.cost, None, symbol, size)
 
     def _larger(self, sizes: Mapping[str, int]) -> Part | None:
-        """The part that ``sizes`` fit into with padding and that takes least: by latency, or by what it computes."""
+        """The part that ``sizes`` fit into with padding and that takes least: by latency, or by what it computes.
+
+        None that is as large as another or larger along every axis: parts are timed in different minutes.
+        """
 
         def computed(part: Part) -> tuple[float, int]:
             elements = sum(map(math.prod, part.shapes.values()))
@@ -211,7 +214,13 @@ class MultiShapeExecutor(LazyExecutor):
             return whole * self._live_share(part, sizes), elements
 
         fitting = [part for part in self._parts if self._fits(self._sizes(part), sizes)]
-        return min(fitting, key=computed, default=None)
+        least = [part for part in fitting if not any(self._is_within(other, part) for other in fitting)]
+        return min(least, key=computed, default=None)
+
+    def _is_within(self, part: Part, other: Part) -> bool:
+        """Return whether ``part`` is smaller than another along some axis and larger along none."""
+        here, there = self._sizes(part), self._sizes(other)
+        return here != there and all(size <= there[symbol] for symbol, size in here.items())
 
     def _cost(self, part: Part, sizes: Mapping[str, int]) -> float:
         """See ``_Way.cost``, of ``part`` with as few rows as ``sizes`` has."""

@@ -19,7 +19,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from autotune.importer.onnx_model.graph_walk import attributes_of
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, PLAIN_ATTENTION, STANDARD_DOMAINS, know_own_domain
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, PLAIN_ATTENTION, STANDARD_DOMAINS, know_domain
 from autotune.importer.rewriting.step import AttentionStep, Scores
 from schedules.templates.by_hand.attention_shape import LANES
 from schedules.templates.by_hand.plain_attention import HIDDEN, LARGEST_SIZE, TILE, waste
@@ -47,7 +47,7 @@ def join_attention(model: ModelProto) -> None:
     step = _Joined(model)
     step.run()
     if step.joined:
-        know_own_domain(model)
+        know_domain(model)
 
 
 @dataclass(frozen=True)

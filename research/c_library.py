@@ -141,7 +141,7 @@ def probe(out: Path) -> Iterator[tuple[dict[str, float], Callable[[int], dict[st
 
 def memory(artifact: Path, out: Path, opens: int = 15) -> dict[str, Any]:
     """Seconds of opening, and megabytes."""
-    arena = sum(part.steps.arena_bytes for part in parts_of(artifact) if part.steps is not None)
+    arena = sum(part.steps.arena_bytes for part in parts_of(artifact))
     weights = artifact / WEIGHTS
     opened = []
     for _ in range(opens):

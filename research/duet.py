@@ -309,7 +309,6 @@ def streaming(layers: int = 24, width: int = 512) -> None:
                 assert np.array_equal(y, expected)
                 times.append(statistics.median(runs))
                 device.close()
-            assert artifact.steps is not None
             steps = replace(artifact.steps, weights=artifact.weights)
             chosen = choose_resident(steps, int(0.5 * whole.weight_bytes))
             assert chosen is not None

@@ -138,7 +138,7 @@ def row(name: str, out: Path, bound: float) -> list[str]:
     ms = artifact.provenance["lanes"]["ms"]
     alone = [f"{ms[lane]:.2f}" for lane in ("CPU alone", "sim:0 alone")]
     placed, steps = artifact.plan.lanes, artifact.steps
-    if placed is None or steps is None:
+    if placed is None:
         tried = [f"{value:.2f}" for way, value in ms.items() if way.startswith("placed")]
         kept = f"one lane is kept; placed {', '.join(tried) or 'nowhere'}"
         return [out.stem, cores, "–", *alone, kept, *[""] * 4, f"{bound:.2f}", ""]

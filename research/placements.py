@@ -55,18 +55,17 @@ def problems(model: Path, log_path: str) -> Iterator[tuple[Partition, Problem]]:
     _, program = import_model(model, options.inputs, target)
     log = open_log(log_path)
     kinds = {}
-    for threads, size in plan_sizes(program, target, lanes, options).items():
+    for threads, size in plan_sizes(program, target, lanes).items():
         own = target if threads == target.threads else type(target)(**{**vars(target), "threads": threads})
         kinds[threads] = LaneKernels(own, for_threads(program, own), size.tasks, None)
-    cut_and_groups = cut_program(program, target)
-    if cut_and_groups is None or len(kinds) == 1:
+    if len(kinds) == 1:
         return
     plans = {threads: kind.plan(log, True, MOST_LOSSY) for threads, kind in kinds.items()}
     flats = {t: read_flat(apply_plan(kind.program, plans[t]), concats_of(kind.program)) for t, kind in kinds.items()}
     objects = {t: {symbol_of(key): Path() for key in kind.tasks} for t, kind in kinds.items()}
     cache = ProfileCache(log, target, frozen=True)
     groups = CoreGroups(plans, cast(Any, flats), objects, lanes, target.threads, cache, (), Path())
-    _, cut = cut_and_groups
+    _, cut = cut_program(program, target)
     yield cut, groups.problem(cut)
 
 

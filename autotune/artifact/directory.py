@@ -2,7 +2,7 @@
 
     manifest.json   see ``manifest.py``
     plan.json       the decisions
-    steps.json      the kernel calls in order and where every tensor lies; null if the virtual machine runs the model
+    steps.json      the kernel calls in order and where every tensor lies
     model.so        the kernels and the program that calls them; model-1t.so and so on are for lanes of fewer threads
     weights.bin     packed weights (``weights_file.py``)
     tasks.json.gz   the tasks and their untuned programs, to look inside (autotune/report/inspect_kernels.py); not
@@ -83,7 +83,7 @@ class Artifact:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     weights: Weights
-    steps: Steps | None
+    steps: Steps
     identity: str
     provenance: dict[str, Any]
     frame: Frame | None = None
@@ -118,8 +118,7 @@ class Artifact:
     @property
     def device_parts(self) -> dict[str, Path]:
         """Subgraph → the artifact of what a device runs of the model (``autotune/tuning/coupled.py``)."""
-        steps = self.steps
-        used = () if steps is None else ((group, steps.lanes[group.lane]) for group in steps.groups)
+        used = ((group, self.steps.lanes[group.lane]) for group in self.steps.groups)
         names = [group.name for group, lane in used if lane.device and not lane.copies]
         return {name: self.path / device_folder(name) for name in names}
 
@@ -153,8 +152,7 @@ class Artifact:
     @property
     def lane_libraries(self) -> dict[int, Path]:
         """Threads of a lane → the library with kernels built for so many, where that is not ``library``."""
-        lanes = self.steps.lanes if self.steps is not None else ()
-        threads = {lane.threads for lane in lanes if not lane.device}
+        threads = {lane.threads for lane in self.steps.lanes if not lane.device}
         return {count: self.path / lane_library(count) for count in sorted(threads - {self.target.threads})}
 
 
@@ -181,13 +179,15 @@ class Source:
         data = self.manifest
         with damage_reported(self.path / MANIFEST):
             steps = parsed_json(self.steps)
+            if steps is None:  # TVM's virtual machine ran it
+                raise ArtifactError(f"{self.path} was built by an older version; renew it with 'tune build MODEL'")
             return Artifact(
                 self.path,
                 decode(Target, data["target"]),
                 decode(tuple[TensorSpec, ...], data["inputs"]),
                 decode(tuple[TensorSpec, ...], data["outputs"]),
                 weights,
-                decode(Steps, steps) if steps else None,
+                decode(Steps, steps),
                 str(data["identity"]),
                 dict(data["provenance"]),
                 Frame.from_data(data["frame"]) if data.get("frame") else None,
@@ -212,7 +212,7 @@ def write_artifact(
     out: Path,
     program: Program,
     plan: Plan,
-    steps: Steps | None,
+    steps: Steps,
     digest: str,
     provenance: Mapping[str, Any],
     build: Callable[[Path], None],
@@ -221,7 +221,7 @@ def write_artifact(
 
     Args:
         program: with weights as the plan's kernels want them.
-        steps: the program as flat steps; None if ``build`` writes a library for the virtual machine.
+        steps: the program as flat steps.
         digest: ``identity`` of the program as imported, and the plan.
         build: writes the shared library to the path it is given; libraries of lanes and folders of devices beside it.
 
@@ -234,7 +234,7 @@ def write_artifact(
         build(folder / "model.so")
         (folder / "plan.json").write_text(plan.to_json())
         (folder / "tasks.json.gz").write_bytes(_packed_tasks(program))
-        (folder / "steps.json").write_text(json.dumps(encode(steps and replace(steps, weights=()))))
+        (folder / "steps.json").write_text(json.dumps(encode(replace(steps, weights=()))))
         entries = write_weights(folder / WEIGHTS, program.weights)
         places = sorted(folder.iterdir())
         fields = {

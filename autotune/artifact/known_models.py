@@ -18,16 +18,13 @@ from tuning_logs.durable import write_file
 logger = logging.getLogger(__name__)
 
 
-def remember_model(artifact: Path, model: Path, cache: Path | None = None) -> None:
+def remember_model(artifact: Path, model: Path) -> None:
     """Note that ``artifact`` was built from the ONNX file ``model``. A folder that cannot be written is no error.
-
-    Args:
-        cache: folder to keep it in; None takes the user's cache folder.
 
     Raises:
         ArtifactError: if ``artifact`` is none.
     """
-    place = _place(str(read_manifest(artifact)["provenance"]["sha256"]), cache)
+    place = _place(str(read_manifest(artifact)["provenance"]["sha256"]))
     try:
         private_folder(place.parent)
         write_file(place, os.fsencode(model.resolve()), mode=0o600)
@@ -35,13 +32,13 @@ def remember_model(artifact: Path, model: Path, cache: Path | None = None) -> No
         logger.debug("%s cannot be written (%s); 'tune bench' will look for %s by name", place, error, model.name)
 
 
-def remembered_model(digest: str, cache: Path | None = None) -> Path | None:
+def remembered_model(digest: str) -> Path | None:
     """The path of the model whose file had the hash ``digest``, or None; the file may be gone or changed since."""
     try:
-        return Path(os.fsdecode(read_private(_place(digest, cache))))
+        return Path(os.fsdecode(read_private(_place(digest))))
     except OSError:
         return None
 
 
-def _place(digest: str, cache: Path | None) -> Path:
-    return (cache or cache_folder()) / "models" / digest
+def _place(digest: str) -> Path:
+    return cache_folder() / "models" / digest

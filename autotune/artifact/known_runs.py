@@ -131,22 +131,18 @@ def log_bytes(address: str | Path) -> str:
         return ""
 
 
-def read_note(key: str, cache: Path | None = None) -> RunNote | None:
-    """The note under ``key``, or None.
-
-    Args:
-        cache: folder of notes; None takes the user's.
-    """
+def read_note(key: str) -> RunNote | None:
+    """The note under ``key``, or None."""
     try:
-        return decode(RunNote, parsed_json(read_private(_place(key, cache))))
+        return decode(RunNote, parsed_json(read_private(_place(key))))
     except (*DAMAGE, AutotuneError) as error:
         logger.debug("no note of this run: %s", error)
         return None
 
 
-def write_note(key: str, note: RunNote, cache: Path | None = None) -> None:
+def write_note(key: str, note: RunNote) -> None:
     """Keep ``note``, and the newest others. A folder that cannot be written is no error."""
-    place = _place(key, cache)
+    place = _place(key)
     try:
         private_folder(place.parent)
         write_file(place, json.dumps(encode(note)).encode(), mode=0o600)
@@ -157,5 +153,5 @@ def write_note(key: str, note: RunNote, cache: Path | None = None) -> None:
         logger.debug("%s cannot be written: %s", place, error)
 
 
-def _place(key: str, cache: Path | None) -> Path:
-    return (cache or cache_folder()) / "runs" / f"{key}.json"
+def _place(key: str) -> Path:
+    return cache_folder() / "runs" / f"{key}.json"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autotune.artifact.directory import Artifact
 from autotune.graph.streaming import Streaming, choose_resident
 from autotune.host.pages import KERNEL_ALIGNMENT
-from schedules.vocabulary.errors import ArtifactError, RunError
+from schedules.vocabulary.errors import RunError
 
 
 class OutOfMemoryError(RunError):
@@ -42,7 +42,7 @@ class Room:
     def of(arena_bytes: int, limit_bytes: int, parts: Iterable[Artifact]) -> Room:
         """For the subgraphs ``parts``."""
         listed = list(parts)
-        inner = sum(part.steps.arena_bytes for part in listed if part.steps is not None)
+        inner = sum(part.steps.arena_bytes for part in listed)
         return Room(arena_bytes, limit_bytes, inner, sum(weights_bytes(part) for part in listed))
 
     def share(self, part: Artifact, memory_bytes: int) -> int:
@@ -61,11 +61,8 @@ def fitting_weights(name: str, part: Artifact, budget_bytes: int) -> Streaming:
     """Choose the weights of ``part`` that stay on the device ``name``.
 
     Raises:
-        ArtifactError: if the virtual machine would have to run it.
         OutOfMemoryError: if not even two buffers fit into ``budget_bytes``.
     """
-    if part.steps is None:
-        raise ArtifactError(f"{part.path} has operators whose shapes depend on data, which run on the CPU only")
     streaming = choose_resident(replace(part.steps, weights=part.weights), budget_bytes)
     if streaming is None:
         raise OutOfMemoryError(

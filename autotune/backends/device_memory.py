@@ -69,7 +69,7 @@ class DeviceCapacity:
         limit = self.bytes or room.arena_bytes + room.inner_bytes + room.weight_bytes
         used, fetched, seconds = arena_bytes, 0, {}
         for name, subgraph in held.items():
-            used += 0 if subgraph.part.steps is None else subgraph.part.steps.arena_bytes
+            used += subgraph.part.steps.arena_bytes
             streaming = _choice(subgraph.part, min(limit - used, room.share(subgraph.part, limit)))
             if streaming is None:
                 raise CapacityError(f"subgraph {name!r} does not fit into {limit} bytes of {self.device}")
@@ -92,22 +92,22 @@ class DeviceCapacity:
         """
         room = Room.of(arena_bytes, self.bytes, [part])
         streaming = _choice(part, room.share(part, self.bytes)) if self.bytes else None
-        if streaming is None or not streaming.buffer_bytes or part.steps is None:
+        if streaming is None or not streaming.buffer_bytes:
             return seconds
         return resident_s(replace(part.steps, weights=part.weights), streaming, seconds, self.link)
 
     def _seconds(self, held: Held, streaming: Streaming) -> float:
-        if not streaming.buffer_bytes or held.part.steps is None:
+        if not streaming.buffer_bytes:
             return held.seconds
         steps = replace(held.part.steps, weights=held.part.weights)
         return streaming_s(steps, streaming, [held.seconds * share for share in shares_of_calls(steps)], self.link)
 
     def _fetched(self, part: Artifact, streaming: Streaming) -> int:
-        return 0 if part.steps is None else streaming.streamed_bytes(replace(part.steps, weights=part.weights))
+        return streaming.streamed_bytes(replace(part.steps, weights=part.weights))
 
 
 def _choice(part: Artifact, budget_bytes: int) -> Streaming | None:
-    if part.steps is None or budget_bytes < 0:
+    if budget_bytes < 0:
         return None
     return choose_resident(replace(part.steps, weights=part.weights), budget_bytes)
 

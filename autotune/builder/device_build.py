@@ -30,7 +30,7 @@ from schedules.config import Config
 from schedules.lower import BASELINE
 from schedules.target import Target
 from schedules.task import Task
-from schedules.vocabulary.errors import MissingRecordError, ModelError
+from schedules.vocabulary.errors import MissingRecordError
 from tuning_logs.sql_store import TuningLog
 
 logger = logging.getLogger(__name__)
@@ -106,11 +106,6 @@ def _write(folder: Path, request: BuildRequest) -> tuple[Built, dict[str, Chosen
     plan = _plan(program, target, log, chosen)
     ready = apply_plan(program, plan)
     steps = flatten(ready, {})
-    if steps is None:
-        raise ModelError(
-            f"{request.path.name} has operators whose shapes depend on data, which run on the CPU only; "
-            "tune it with --target host"
-        )
     provenance: dict[str, Any] = {
         "model": request.path.name,
         "sha256": sha256(request.path),

@@ -64,7 +64,6 @@ def measured_memory(artifact: Artifact) -> dict[str, tuple[int, int]]:
     Raises:
         OutOfMemoryError: if one does not fit.
     """
-    assert artifact.steps is not None
     devices, parts = CpuBackend(backend_of).devices(artifact)
     try:
         device_calls(artifact.steps, devices, parts)

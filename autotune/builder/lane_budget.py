@@ -16,10 +16,8 @@ from autotune.graph.lanes import Lane
 from autotune.graph.partition import Partition, Subgraph, partition
 from autotune.importer.program import Program
 from autotune.measure.measurer import symbol_of
-from autotune.options import Options
 from schedules.lower import BASELINE, Spaces
 from schedules.target import Target
-from schedules.vocabulary.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +43,10 @@ class Size:
     share: float
 
 
-def plan_sizes(program: Program, whole: Target, lanes: tuple[Lane, ...], options: Options) -> dict[int, Size]:
+def plan_sizes(program: Program, whole: Target, lanes: tuple[Lane, ...]) -> dict[int, Size]:
     """Threads of a lane → what is tuned for such lanes.
 
     Lanes that leave cores to others are tuned for what may run side by side, if that could gain anything at best.
-
-    Raises:
-        UsageError: if lanes were asked for by name and the program cannot be cut.
     """
     everything = frozenset(task.key for task in program.tasks)
     sizes = sorted({lane.threads for lane in lanes}, reverse=True)
@@ -59,12 +54,6 @@ def plan_sizes(program: Program, whole: Target, lanes: tuple[Lane, ...], options
     if len(lanes) == 1 and sizes[0] == whole.threads:
         return only_whole
     cut = cut_program(program, whole)
-    if cut is None:
-        if sizes[0] == whole.threads:
-            return only_whole
-        raise UsageError(
-            f"--lanes {options.lanes}: this model runs on TVM's virtual machine and cannot be cut; give cpu"
-        )
     if sizes[0] != whole.threads:
         return {threads: Size(everything, 1.0 / len(sizes)) for threads in sizes}
     gain = possible_gain(*cut, bounds_of(program, whole))
@@ -86,11 +75,11 @@ def operations(program: Program) -> int:
     return sum(task.flop * task.weight for task in program.tasks)
 
 
-def cut_program(program: Program, target: Target) -> tuple[Flat, Partition] | None:
-    """The program's calls and phases, or None if it cannot be cut because the virtual machine runs it."""
+def cut_program(program: Program, target: Target) -> tuple[Flat, Partition]:
+    """The program's calls and phases."""
     untuned = Plan(target, tuple(Choice(task.key, BASELINE, None) for task in program.tasks))
     flat = read_flat(apply_plan(program, untuned), concats_of(program))
-    return None if flat is None else (flat, partition(flat.edges))
+    return flat, partition(flat.edges)
 
 
 def parallel_tasks(flat: Flat, cut: Partition) -> frozenset[str]:

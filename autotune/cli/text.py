@@ -217,11 +217,10 @@ def kernel_lines(kernels: Sequence[Kernel]) -> list[str]:
     return table(heads, rows)
 
 
-def memory_line(memory: Mapping[str, int | None]) -> str:
+def memory_line(memory: Mapping[str, int]) -> str:
     """The memory that a session needs, planned when the artifact was built."""
-    weights, arena = memory["weights_bytes"], memory["arena_bytes"]
-    others = "allocated at every call" if arena is None else f"{arena / 1e6:.3g} MB for each stream"
-    return f"weights {(weights or 0) / 1e6:.3g} MB; other tensors {others}"
+    weights, arena = memory["weights_bytes"] / 1e6, memory["arena_bytes"] / 1e6
+    return f"weights {weights:.3g} MB; other tensors {arena:.3g} MB for each stream"
 
 
 def lane_lines(report: LaneReport) -> list[str]:

@@ -25,13 +25,13 @@ def export(artifact_path: Path, out: Path) -> Path:
         ArtifactError: if the artifact cannot be read or needs our own runtime, or ``out`` is not empty or not writable.
     """
     artifact = read_artifact(only_part(artifact_path))
-    if artifact.steps is not None and len(artifact.steps.lanes) > 1:
+    if len(artifact.steps.lanes) > 1:
         raise ArtifactError(f"{artifact_path} runs on several lanes, which plain TVM cannot; build it with --lanes cpu")
     program = {
         "inputs": encode(artifact.inputs),
         "outputs": encode(artifact.outputs),
         "threads": artifact.target.threads,
-        "steps": encode(artifact.steps and replace(artifact.steps, weights=())),
+        "steps": encode(replace(artifact.steps, weights=())),
     }
     with new_folder(out) as folder:
         shutil.copy(artifact.library, folder / "model.so")

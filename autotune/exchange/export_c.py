@@ -85,7 +85,6 @@ class Part:
     @property
     def steps(self) -> Steps:
         """The steps that the library runs."""
-        assert self.artifact.steps is not None  # checked by ``_parts``
         return self.artifact.steps
 
     @property
@@ -158,10 +157,6 @@ def _parts(path: Path) -> list[Part]:
             raise ArtifactError(
                 f"{path} has sequences, strings or sizes that depend on data, which a session deals with in NumPy: it "
                 "cannot become a C library"
-            )
-        if own.steps is None:
-            raise ArtifactError(
-                f"{path} has shapes that depend on data, which need TVM's virtual machine: it cannot become a C library"
             )
         for library in part.libraries.values():
             if own.steps.calls and not merged_object(library).is_file():

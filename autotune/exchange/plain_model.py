@@ -3,7 +3,7 @@
     from plain_model import Model
     outputs = Model("exported").run({"data": array})        # output name → array
 
-Folder: ``model.so`` (kernels, or a program for TVM's virtual machine), ``weights.npz`` and ``program.json``.
+Folder: ``model.so`` (kernels), ``weights.npz`` and ``program.json``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import relax
 
 ALIGNMENT = 64  # bytes, assumed by the kernels
 ONE_CORE_PER_THREAD = -2
@@ -49,9 +48,6 @@ class Model:
         with np.load(folder / "weights.npz") as arrays:
             self.weights = [aligned(arrays[f"arr_{number}"]) for number in range(len(arrays.files))]
         self.steps = self.program["steps"]
-        if self.steps is None:
-            self.machine = relax.VirtualMachine(library, tvm.cpu())
-            return
         self.arena = aligned(np.zeros(self.steps["arena_bytes"], np.uint8))
         self.calls = [(library[call["symbol"]], call["operands"]) for call in self.steps["calls"]]
 
@@ -59,11 +55,6 @@ class Model:
         """Outputs by name for inputs by name."""
         inputs = [aligned(np.asarray(feed[spec["name"]], spec["dtype"])) for spec in self.program["inputs"]]
         names = [spec["name"] for spec in self.program["outputs"]]
-        if self.steps is None:
-            tensors = [tvm.runtime.from_dlpack(array) for array in (*inputs, *self.weights)]
-            result = self.machine["main"](*tensors)
-            results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
-            return {name: item.numpy() for name, item in zip(names, results, strict=True)}
         for kernel, operands in self.calls:
             kernel(*(tvm.runtime.from_dlpack(self.tensor(operand, inputs)) for operand in operands))
         outputs = self.steps["outputs"]

@@ -1,7 +1,7 @@
 """A program with a plan applied as a graph of kernel calls, before any decision on order, lanes or memory.
 
-Only programs of kernel calls, reshapes and tuples are flat; others (data-dependent shapes, sorting) run on the Relax
-virtual machine. Concatenations along the outermost axis longer than one disappear: their parts are written in place.
+A program consists of kernel calls, reshapes and tuples. Concatenations along the outermost axis longer than one
+disappear: their parts are written in place.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from autotune.graph.flat import Flat, FlatCall, Place, Source, Use
 from autotune.graph.lanes import cpu_lane
 from autotune.graph.sides import guard_sides
 from autotune.graph.steps import WHOLE, Piece, Steps, arrange
+from schedules.vocabulary.errors import ModelError, first_line
 
 if TYPE_CHECKING:  # loads ONNX and the importer
     from autotune.importer.program import Program
@@ -26,39 +27,39 @@ def flatten(
     concats: Mapping[str, int],
     workspaces: Mapping[str, int] | None = None,
     choices: Collection[str] = (),
-) -> Steps | None:
-    """``program`` as steps on one lane, or None if it is not flat.
+) -> Steps:
+    """``program`` as steps on one lane.
 
     Args:
         program: as ``apply_plan`` made it.
         concats: symbol of every kernel that only concatenates → axis.
         workspaces: symbol of every kernel that asks for memory while it runs → bytes.
         choices: symbols of kernels that only choose between two tensors.
+
+    Raises:
+        ModelError: as ``read_flat``.
     """
-    flat = read_flat(program, concats)
-    if flat is None:
-        return None
-    flat = guard_sides(flat, choices)
+    flat = guard_sides(read_flat(program, concats), choices)
     whole = Piece(WHOLE, tuple(range(len(flat.calls))), 0)
     steps = arrange({1: flat}, [whole], (cpu_lane(0, 1),), workspaces)
     return replace(steps, lanes=(), groups=())
 
 
-class _UnflatError(Exception):
-    """The program holds something that is not a kernel call."""
-
-
-def read_flat(program: Program, concats: Mapping[str, int]) -> Flat | None:
-    """``program`` as a graph of calls, or None if it is not flat.
+def read_flat(program: Program, concats: Mapping[str, int]) -> Flat:
+    """``program`` as a graph of calls.
 
     Args:
         program: as ``apply_plan`` made it.
         concats: symbol of every kernel that only concatenates → axis.
+
+    Raises:
+        ModelError: if it holds anything but calls of kernels of one output each, of fixed shapes.
     """
-    try:
-        return _Reader(program).flat(concats)
-    except _UnflatError:
-        return None
+    return _Reader(program).flat(concats)
+
+
+def _no_call(what: object) -> ModelError:
+    return ModelError(f"the model became a program that does not only call kernels: {first_line(what)}; report it")
 
 
 class _Reader:
@@ -79,7 +80,7 @@ class _Reader:
                 self._binding(binding.var, binding.value)
         outputs = tuple(self._use(field) for field in self._fields(self._main.body.body))
         if any(use.source.place != "arena" for use in outputs):
-            raise _UnflatError  # an output that is an input or a weight: rare, and left to the virtual machine
+            raise _no_call("an output is an input or a weight")  # ``layouts/own_outputs.py`` copies those
         slices, removed = self._in_place(concats)
         return Flat(tuple(self._calls), outputs, slices, frozenset(removed), tuple(self._weights))
 
@@ -93,7 +94,7 @@ class _Reader:
         elif isinstance(expr, relax.Call):
             self._call(var, expr)
         else:
-            raise _UnflatError
+            raise _no_call(expr)
 
     def _alias(self, var: relax.Var, expr: relax.Expr) -> None:
         if isinstance(expr, relax.Var) and expr in self._tuples:
@@ -107,7 +108,7 @@ class _Reader:
             self._alias(var, call.args[0])
             return
         if name != "relax.call_dps_packed" or len(call.ty_args) != 1:
-            raise _UnflatError
+            raise _no_call(call)
         symbol = str(call.args[0].global_symbol)
         arguments = tuple(self._use(field) for field in call.args[1].fields)
         shape, dtype = _typed(var)
@@ -127,7 +128,7 @@ class _Reader:
             return Source("weight", len(self._weights) - 1)
         if isinstance(expr, relax.Var) and expr in self._sources:
             return self._sources[expr]
-        raise _UnflatError
+        raise _no_call(expr)
 
     def _use(self, expr: relax.Expr) -> Use:
         return Use(self._source(expr), *_typed(expr))
@@ -154,8 +155,8 @@ class _Reader:
 def _typed(expr: relax.Expr) -> tuple[tuple[int, ...], str]:
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
-        raise _UnflatError
+        raise _no_call(expr)
     try:
         return tuple(int(extent) for extent in ty.shape), str(ty.dtype)
     except TypeError as error:
-        raise _UnflatError from error
+        raise _no_call(expr) from error

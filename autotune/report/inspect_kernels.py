@@ -81,17 +81,14 @@ def report_kernels(path: Path, task: str | None = None, emit: str | None = None)
     return kernels
 
 
-def report_memory(path: Path) -> dict[str, int | None]:
+def report_memory(path: Path) -> dict[str, int]:
     """Bytes that a session of the artifact at ``path`` needs: of its weights, once, and of an arena for each stream.
-
-    The arena is None where TVM's virtual machine runs the model and allocates at every call.
 
     Raises:
         ArtifactError: if the artifact is damaged or not for this machine.
     """
     artifact = read_artifact(only_part(path))
-    arena = None if artifact.steps is None else artifact.steps.arena_bytes
-    return {"weights_bytes": weights_bytes(artifact), "arena_bytes": arena}
+    return {"weights_bytes": weights_bytes(artifact), "arena_bytes": artifact.steps.arena_bytes}
 
 
 def _code(artifact: Artifact, program: str, config: Config, form: str) -> str:

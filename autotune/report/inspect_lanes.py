@@ -17,7 +17,7 @@ from autotune.runtime.model_timing import median_timeline
 from autotune.runtime.session import InferenceSession
 from autotune.validation.verify import random_inputs
 from schedules.target import Target
-from schedules.vocabulary.errors import ArtifactError, UsageError
+from schedules.vocabulary.errors import ArtifactError
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +41,8 @@ class BranchRow:
 
 
 def report_branches(program: Program, target: Target) -> tuple[BranchRow, ...]:
-    """Return how the model is cut; empty where the virtual machine runs it."""
-    program_cut = cut_program(program, target)
-    if program_cut is None:
-        return ()
-    flat, cut = program_cut
+    """Return how the model is cut."""
+    flat, cut = cut_program(program, target)
     bounds = bounds_of(program, target)
     rows = []
     for number, phase in enumerate(cut.phases):
@@ -103,12 +100,9 @@ def report_lanes(path: Path) -> LaneReport:
 
     Raises:
         ArtifactError: if it is damaged or not for this machine.
-        UsageError: if the virtual machine runs it, which has no lanes.
     """
     path = only_part(path)
     artifact = read_artifact(path)
-    if artifact.steps is None:
-        raise UsageError(f"{path} runs on TVM's virtual machine, on one lane; there is nothing to show")
     plan = artifact.plan.lanes
     placed = {subgraph.name: subgraph for subgraph in plan.subgraphs} if plan is not None else {}
     lanes = artifact.steps.lanes or (cpu_lane(0, artifact.target.threads),)

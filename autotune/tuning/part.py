@@ -289,7 +289,7 @@ def _open_model(machine: Machine, asked: PartJob) -> OpenModel:
     if precision != FP32 and not has_bf16(machine.target):
         logger.warning("this CPU has no instructions for bf16: such products are computed in fp32, and are slower")
     backend_of(machine.target).check_program(asked.model.name, program)
-    sizes = plan_sizes(program, machine.target, machine.lanes, asked.options)
+    sizes = plan_sizes(program, machine.target, machine.lanes)
     earlier = () if asked.options.frozen else _check_place(asked.out, asked.model, machine, precision)
     return OpenModel(asked, machine, model, program, sizes, earlier)
 

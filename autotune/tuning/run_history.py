@@ -293,7 +293,7 @@ def _completed(path: Path, run: Run, result: Mapping[str, Any], options: Options
     artifact, session = read_artifact(path), InferenceSession(path)
     feed = random_inputs(artifact.frame.inputs if artifact.frame is not None else artifact.inputs, options.seed)
     run = replace(run, profile=kernel_times(lambda: session.profile(feed)))
-    if artifact.plan.lanes is None or artifact.steps is None:
+    if artifact.plan.lanes is None:
         return run
     lanes = [lane.name for lane in artifact.steps.lanes]
     return replace(run, lanes=_lane_spans(session, feed, lanes), one_lane_s=artifact.plan.lanes.one_lane_s)

@@ -90,8 +90,7 @@ def bisect(artifact: Path, model: Path, seed: int = 0) -> Culprit | None:
     """The first kernel or node of ``artifact`` that differs from ``model``, or None if nothing does.
 
     Raises:
-        UsageError: if the artifact is not of this model, or runs on the virtual machine, whose kernels cannot be called
-            one by one and whose nodes are all right.
+        UsageError: if the artifact is not of this model.
     """
     opened = read_artifact(artifact)
     shapes = {spec.name: spec.shape for spec in opened.inputs if spec.shape}
@@ -107,10 +106,7 @@ def bisect(artifact: Path, model: Path, seed: int = 0) -> Culprit | None:
 
 
 def wrong_tasks(artifact: Path, program: Program, seed: int, measurer: MeasurementBackend) -> set[str]:
-    """Keys of the tasks of which ``artifact``, built of ``program``, has a kernel that differs from the untuned build.
-
-    Empty where the kernels cannot be called one by one.
-    """
+    """Keys of the tasks whose kernel in ``artifact``, built of ``program``, differs from the untuned build."""
     opened = read_artifact(artifact)
     feed = random_inputs(opened.inputs, seed)
     set_threads(opened.target.threads)
@@ -130,7 +126,6 @@ def _wrong_kernel(
     wrong = next(_wrong_calls(artifact, program, feed, measurer, folder), None)
     if wrong is None:
         return None
-    assert artifact.steps is not None
     nodes = Names(simple, feed).of_call(wrong.flat, wrong.written, wrong.number)
     config, count = artifact.plan.config(wrong.task.key).to_json(), len(artifact.steps.calls)
     symbol = symbol_of(wrong.task.key)
@@ -161,8 +156,6 @@ def _wrong_calls(
     plan = untuned_plan(program, artifact.target)
     ready = apply_plan(program, plan)
     flat = read_flat(ready, {})
-    if flat is None or artifact.steps is None:
-        return  # the virtual machine runs it: nodes are all that can be told
     known = {symbol_of(task.key): task for task in program.tasks}
     strange = next((step.symbol for step in artifact.steps.calls if step.symbol not in known), None)
     if strange is not None:
@@ -218,7 +211,6 @@ def _compared(artifact: Artifact, flat: Flat, values: _Values, known: Mapping[st
     Its calls are those of the program without concatenations that vanished, and on several lanes in another order; so a
     call is matched with the first of the same kernel that it agrees with.
     """
-    assert artifact.steps is not None
     library = open_library(artifact.library)
     left = list(range(len(flat.calls)))
     for position, step in enumerate(artifact.steps.calls, start=1):

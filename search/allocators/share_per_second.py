@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from search.allocators.allocation import Allocator, TaskState, latency_share, open_tasks, state_of
-from search.allocators.stopping import NEAR_BOUND, near_roofline
+from search.allocators.stopping import near_roofline
 
 PACE = (1, 3, 4)
 """Trials of a task's first slots: its first trials bring most. One is enough of what is known to be good, and every
@@ -42,7 +42,7 @@ class SharePerSecond(Allocator):
 
         Tasks that are exhausted, or near their bounds, are not open.
         """
-        tasks = [state for state in open_tasks(states) if not near_roofline(state, NEAR_BOUND)]
+        tasks = [state for state in open_tasks(states) if not near_roofline(state)]
         if not tasks:
             return None
         fresh = [state for state in tasks if not state.trials]

@@ -12,6 +12,9 @@ NEAR_BOUND = 1.03
 """A task within this factor of its roofline bound is done. Heuristic: a gain of 3 % is about the least that single
 measurements show."""
 
+PLATEAU_GAIN = 0.01
+"""The least relative gain that keeps a task from a plateau. Heuristic, not measured."""
+
 DISPROVED = 0.97
 """Share of its roofline bound below which a kernel's latency disproves the bound. Medians of a kernel repeat within 3 %
 (docs/measuring.md), so a smaller difference may be noise."""
@@ -24,27 +27,19 @@ class Limits:
     Attributes:
         budget_s: seconds of the whole run; None is no limit.
         trials: measured trials of the whole run; None is no limit.
-        near_bound: a task within this factor of its roofline bound is done (1.03: within 3 %).
         plateau_trials: a task without a gain in so many trials is done; None is no such rule. 64 is eight slots.
             Heuristic, not measured.
-        plateau_gain: the least relative gain that counts. Heuristic, not measured.
     """
 
     budget_s: float | None = None
     trials: int | None = None
-    near_bound: float = NEAR_BOUND
     plateau_trials: int | None = 64
-    plateau_gain: float = 0.01
 
     def __post_init__(self) -> None:
         if self.budget_s is not None and self.budget_s <= 0:
             raise UsageError(f"budget is {self.budget_s} s; it must be above zero")
         if self.trials is not None and self.trials < 0:
             raise UsageError(f"trials is {self.trials}; it must be zero or more")
-        if self.near_bound < 1.0 or self.plateau_gain < 0:
-            raise UsageError(
-                f"near_bound {self.near_bound} must be 1 or more, plateau_gain {self.plateau_gain} 0 or more"
-            )
         if self.plateau_trials is not None and self.plateau_trials < 1:
             raise UsageError(
                 f"plateau_trials is {self.plateau_trials}; it must be at least 1, or None for no plateau rule"
@@ -65,13 +60,13 @@ def every_task_tried(states: Sequence[TaskState]) -> bool:
     return all(state.best_s is not None or state.trials >= SLOT or state.exhausted for state in states)
 
 
-def near_roofline(state: TaskState, near_bound: float) -> bool:
-    """Return whether the task's best latency is within ``near_bound`` of what the machine allows."""
-    return state.best_s is not None and state.bound_s > 0 and state.best_s <= state.bound_s * near_bound
+def near_roofline(state: TaskState) -> bool:
+    """Return whether the task's best latency is within ``NEAR_BOUND`` of what the machine allows."""
+    return state.best_s is not None and state.bound_s > 0 and state.best_s <= state.bound_s * NEAR_BOUND
 
 
-def on_plateau(state: TaskState, trials: int, gain: float) -> bool:
-    """Return whether the last ``trials`` trials cut the best latency by less than ``gain`` (a share of it).
+def on_plateau(state: TaskState, trials: int) -> bool:
+    """Return whether the last ``trials`` trials cut the best latency by less than ``PLATEAU_GAIN`` of it.
 
     A task without any valid trial in the first ``trials`` is on a plateau too.
     """
@@ -81,17 +76,17 @@ def on_plateau(state: TaskState, trials: int, gain: float) -> bool:
     if not before:
         return state.best_s is None
     best_s = state.best_s
-    return best_s is not None and best_s > min(before) * (1.0 - gain)
+    return best_s is not None and best_s > min(before) * (1.0 - PLATEAU_GAIN)
 
 
 def why_task_done(state: TaskState, limits: Limits) -> str | None:
     """The reason why the task deserves no further trial, or None."""
     if state.exhausted:
         return "every config was tried"
-    if near_roofline(state, limits.near_bound):
-        return f"within {limits.near_bound - 1.0:.0%} of the roofline bound"
-    if limits.plateau_trials is not None and on_plateau(state, limits.plateau_trials, limits.plateau_gain):
-        return f"no gain of {limits.plateau_gain:.0%} in the last {limits.plateau_trials} trials"
+    if near_roofline(state):
+        return f"within {NEAR_BOUND - 1.0:.0%} of the roofline bound"
+    if limits.plateau_trials is not None and on_plateau(state, limits.plateau_trials):
+        return f"no gain of {PLATEAU_GAIN:.0%} in the last {limits.plateau_trials} trials"
     return None
 
 

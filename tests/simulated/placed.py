@@ -14,7 +14,7 @@ from autotune.backends.device_interface import Room
 from autotune.graph.flat import Flat, FlatCall, Source, Use
 from autotune.graph.lanes import Lane, copy_lanes
 from autotune.graph.merge import Part, device_flat, merge, with_transfers
-from autotune.graph.steps import Piece, arrange
+from autotune.graph.steps import Piece, Steps, arrange
 from autotune.host.machine import thread_cpus
 from autotune.interface import TensorSpec
 from tests.simulated.software_device import SoftwareDevice
@@ -107,7 +107,13 @@ def part_of(flat, piece, memory, read_elsewhere):
         return [results[inside[call]] for call in last_calls]
 
     runs = SimpleNamespace(
-        name=piece.name, inputs=read_specs, outputs=written, steps=None, weights=(), compute=compute, path=piece.name
+        name=piece.name,
+        inputs=read_specs,
+        outputs=written,
+        steps=Steps((), (), 0, ()),
+        weights=(),
+        compute=compute,
+        path=piece.name,
     )
     return Part(piece.name, device_flat(piece.name, read_specs, written, memory), inputs, outputs, memory), runs
 

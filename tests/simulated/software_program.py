@@ -30,18 +30,15 @@ class SoftwareProgram:
     """The subgraph of ``part`` on ``device``.
 
     Raises:
-        ArtifactError: if the virtual machine would have to run it.
         OutOfMemoryError: if not even its activations and two buffers of weights fit.
     """
 
     def __init__(self, device: SoftwareDevice, part: Artifact) -> None:
         self._device, self._began = device, 0.0
-        if part.steps is not None:
-            device.reserve(part.steps.arena_bytes, "what passes between its kernels")
+        device.reserve(part.steps.arena_bytes, "what passes between its kernels")
         budget = min(device.free_bytes, device.room.share(part, device.speeds.memory_bytes))
         streaming = fitting_weights(device.name, part, budget)
         device.reserve(streaming.bytes, "its weights")
-        assert part.steps is not None
         steps = replace(part.steps, weights=part.weights)
         device.streamed_bytes += streaming.streamed_bytes(steps)
         self.steps, self.streaming = steps, streaming

@@ -1,6 +1,6 @@
-"""CPUs: the core calls kernels on groups of cores, or TVM's virtual machine does where shapes depend on data.
+"""CPUs: the core calls kernels on groups of cores.
 
-What needs TVM is imported where it is used: running the first kind of artifact does without.
+Code that needs TVM is imported where it is used: running an artifact does without.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from autotune.host.cpu_claims import session_cpus
 from autotune.host.machine import missing_features, read_host, runs_here
 from autotune.interface import Growth
 from autotune.options import TF32, Options
-from autotune.versions import check_versions
 from schedules.config import Config
 from schedules.processors import levels_of
 from schedules.target import Target
@@ -113,14 +112,6 @@ class CpuBackend:
 
     def executor(self, artifact: Artifact, threads: int, cpus: Sequence[int] = ()) -> Executor:
         """Implement ``Backend.executor``; on fewer cores than it was placed on, some run several lanes."""
-        if artifact.steps is None:
-            check_versions()
-            from autotune.backends.cpu.libraries import open_library  # loads TVM
-            from autotune.backends.cpu.vm_executor import VmExecutor  # loads TVM
-
-            library = open_library(artifact.library)
-            artifact.check_held(artifact.library)
-            return VmExecutor(library, artifact.weights, threads)
         lanes = artifact.steps.lanes
         if artifact.device_parts and not artifact.steps.device_bytes:
             raise ArtifactError(f"{artifact.path} was placed by a version without copies; tune the model again")
@@ -136,7 +127,7 @@ class CpuBackend:
         self, artifact: Artifact, symbol: str, rows: int, cases: Sequence[LiveCase], growths: Sequence[Growth] = ()
     ) -> LiveRows | None:
         """Implement ``Backend.live_rows``: of programs on one lane, those of the core."""
-        if artifact.steps is None or artifact.steps.lanes:
+        if artifact.steps.lanes:
             return None
         from autotune.backends.cpu.live_rows import live_rows  # running an artifact does not need it
 
@@ -145,7 +136,6 @@ class CpuBackend:
 
     def devices(self, artifact: Artifact) -> tuple[dict[str, Device], dict[str, Artifact]]:
         """The devices that parts of ``artifact`` were placed on, opened, and those parts by subgraph."""
-        assert artifact.steps is not None
         parts = {name: artifact.open_device_part(name) for name in artifact.device_parts}
         lane_of = {group.name: artifact.steps.lanes[group.lane] for group in artifact.steps.groups}
         devices: dict[str, Device] = {}

@@ -18,14 +18,12 @@ from autotune.backends.cpu.linking import (
     compile_kernels,
     concats_of,
     link_kernels,
-    link_library,
     workspaces_in,
 )
 from autotune.graph.flattening import flatten
-from autotune.host.machine import is_foreign
 from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
-from schedules.vocabulary.errors import ArtifactError, ModelError
+from schedules.vocabulary.errors import ArtifactError
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +42,7 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, me
     Raises:
         ArtifactError: if ``out`` cannot be written, or exists and is not an artifact.
         MeasureError: if a kernel does not compile.
-        ModelError: if the program cannot run without TVM, and the plan is for a machine that has none.
+        ModelError: if the program is not a list of kernel calls.
     """
     if is_built(out, program, plan):
         return False
@@ -52,18 +50,10 @@ def build_artifact(out: Path, program: Program, plan: Plan, model_path: Path, me
     ready = apply_plan(program, plan)
     kernels = compile_kernels(program, plan, measurer)
     steps = flatten(ready, concats_of(program), workspaces_in(kernels, plan.target.threads), choices_of(program))
-    if steps is None and is_foreign(plan.target.architecture):
-        raise ModelError(
-            f"{model_path.name} has shapes that depend on data, which need TVM's virtual machine: it cannot be built "
-            f"for {plan.target.architecture} here"
-        )
-    if steps is None:
-        link = partial(link_library, ready, plan.target, kernels)
-    else:
-        used = {call.symbol for call in steps.calls}
-        objects = {symbol: path for symbol, path in kernels.items() if symbol in used}
-        link = partial(link_kernels, objects, architecture=plan.target.architecture)
-        ready = replace(ready, weights=steps.weights)
+    used = {call.symbol for call in steps.calls}
+    objects = {symbol: path for symbol, path in kernels.items() if symbol in used}
+    link = partial(link_kernels, objects, architecture=plan.target.architecture)
+    ready = replace(ready, weights=steps.weights)
     write_artifact(out, ready, plan, steps, identity(program, plan), provenance, link)
     return True
 

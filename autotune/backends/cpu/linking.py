@@ -1,8 +1,7 @@
-"""Program + kernels → a shared library that the Relax virtual machine runs.
+"""Kernels and the core that calls them → a shared library.
 
 Kernels are compiled by the measurer's workers, one object file each, where a compiler that hangs can be killed (a
-legal kernel was seen to compile for more than 90 s). What is left here, the program that calls them, compiles in
-tenths of a second, and the linker puts them together: what was measured is what ships.
+legal kernel was seen to compile for more than 90 s). The linker puts them together: what was measured is what ships.
 """
 
 from __future__ import annotations
@@ -11,10 +10,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import tvm
-from tvm import relax
-from tvm.ir import IRModule
-
 from autotune.artifact.directory import lane_library
 from autotune.artifact.plan import Plan
 from autotune.graph.steps import Steps
@@ -22,25 +17,9 @@ from autotune.host.compilers import compile_with, compiler_identity
 from autotune.importer.program import Program
 from autotune.measure.code_cache import Code, CodeCache, key_of, user_cache
 from autotune.measure.measurer import Candidate, MeasurementBackend, symbol_of
-from schedules.lower import load_program, tvm_target
-from schedules.target import Target
+from schedules.lower import load_program
 from schedules.templates.common.movements import concat_axis, is_choice
 from schedules.templates.cpu.passes import workspaces_of
-
-# What compile_relax would add needs passes that the CPU backend does not have; this list is what works after FuseTIR.
-VM_PASSES = (
-    "RewriteDataflowReshape",
-    "ToNonDataflow",
-    "RemovePurityChecking",
-    "CallTIRRewrite",
-    "StaticPlanBlockMemory",
-    "LowerAllocTensor",
-    "KillAfterLastUse",
-    "LowerRuntimeBuiltin",
-    "ComputePrimValue",
-    "VMShapeLower",
-    "AttachGlobalSymbol",
-)
 
 
 def compile_kernels(program: Program, plan: Plan, measurer: MeasurementBackend) -> dict[str, Path]:
@@ -140,21 +119,3 @@ def _compiled_core(scratch: Path, architecture: str) -> bytes:
 def merged_object(library: Path) -> Path:
     """Return where ``link_kernels`` leaves the kernels of ``library`` as one object."""
     return library.with_suffix(".o")
-
-
-def link_library(program: Program, target: Target, kernels: dict[str, Path], library: Path) -> None:
-    """Write ``library``.
-
-    Args:
-        program: as ``apply_plan`` made it.
-        kernels: symbol → object file.
-    """
-    native = tvm_target(target)
-    module = IRModule({"main": program.main})
-    with native, tvm.transform.PassContext(opt_level=3):
-        for name in VM_PASSES:
-            module = getattr(relax.transform, name)()(module)
-        objects = [tvm.runtime.load_static_library(str(path), [symbol]) for symbol, path in kernels.items()]
-        module = module.with_attr("external_mods", objects)
-        executable = tvm.relax.vm_build.build(module, target=native, relax_pipeline=None)
-    executable.export_library(str(library))

@@ -12,7 +12,6 @@ from autotune.artifact.directory import Artifact
 from autotune.backends.cpu.libraries import open_library
 from autotune.backends.cuda.cuda_device import CudaDevice, usable_bytes
 from autotune.backends.cuda.cuda_executor import CudaExecutor, check_device
-from autotune.backends.cuda.datasheet import datasheet_roofline
 from autotune.backends.cuda.device import check_present, measuring_device, ordinal_of
 from autotune.backends.cuda.driver import Driver
 from autotune.backends.cuda.nvrtc import check_nvrtc, compile_ptx
@@ -33,7 +32,7 @@ from schedules.lower import is_scheduled, load_program, lower
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cuda.cuda_recurrent import OP as RECURRENT
-from schedules.vocabulary.errors import ArtifactError, ModelError, UsageError
+from schedules.vocabulary.errors import ModelError, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +45,23 @@ HANDLER = "autotune.backends.cuda.cuda_handler:CudaHandler"
 
 ADDRESS_BYTES = 1 << 50
 """Address space that a worker may use, bytes: a CUDA context reserves terabytes, and its memory is the device's."""
+
+
+PEAKS = {
+    "sm_80": (19500.0, 2039.0, 156000.0),
+    "sm_86": (37400.0, 936.0, 75000.0),
+    "sm_89": (91600.0, 1008.0, 183000.0),
+    "sm_90": (67000.0, 4800.0, 495000.0),
+}
+"""GPU architecture → fp32 GFLOPS, GB/s of memory and TF32 GFLOPS of its fastest common devices: A100; RTX 3090
+and A40; L40S; H200."""
+
+HALVES, BYTES = 2, 4
+"""Speed of tensor cores on types of 16 and of 8 bits, relative to TF32."""
+
+L2_PER_MEMORY = 4.0
+"""Bandwidth of L2 over that of memory. Heuristic and generous: no data sheet has it, and a bound may be too low in
+seconds but never too high."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +127,6 @@ class CudaBackend:
         check_device()  # first: without a driver TVM cannot even load the library
         library = open_library(artifact.library)
         artifact.check_held(artifact.library)
-        if artifact.steps is None:
-            raise ArtifactError(f"{artifact.path} has no steps; build the artifact again")
         budget = usable_bytes(Driver()) - artifact.steps.arena_bytes
         streaming = fitting_weights(DEVICE, artifact, budget)
         if streaming.buffer_bytes:
@@ -139,3 +153,10 @@ class CudaBackend:
         if form == "ptx":
             return compile_ptx(cuda_program(schedule, target).source, target.arch)
         return str(tvm.IRModule({"main": exact_indices(schedule.mod["main"])}).script())
+
+
+def datasheet_roofline(target: Target) -> Roofline:
+    """The roofline of a CUDA target, one of the architectures of ``PEAKS``."""
+    gflops, memory_gb_s, tf32 = PEAKS[target.arch]
+    short = {"bf16_gflops": HALVES * tf32, "int8_gops": BYTES * tf32, "tf32_gflops": tf32}
+    return Roofline(gflops, memory_gb_s, L2_PER_MEMORY * memory_gb_s, target.l2_bytes, **short)

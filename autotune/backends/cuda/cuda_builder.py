@@ -2,7 +2,7 @@
 
 The worker takes the first config of each kernel that compiles without local memory (registers that spilled, or arrays
 that could not be kept in registers); a thread per core works on one kernel at a time. It writes one library of all
-chosen kernels with their cubins inside, as TVM loads it, and the CUDA sources where they are wanted.
+chosen kernels with their cubins inside, as TVM loads it.
 """
 
 from __future__ import annotations
@@ -75,21 +75,18 @@ class BuildKernels(Job):
 
     wanted: tuple[Wanted, ...]
     library: Path | None
-    sources: Path | None
 
 
 def build_kernels(
     wanted: Sequence[Wanted],
     target: Target,
     library: Path | None,
-    sources: Path | None = None,
     server: ForkServerProcess | None = None,
 ) -> dict[str, Chosen]:
     """Build ``wanted`` in a worker process.
 
     Args:
         library: where to write the shared library; None only compiles and inspects.
-        sources: folder for the CUDA sources.
         server: of the run, which keeps the process for its next build; None starts one for this build.
 
     Returns:
@@ -103,7 +100,6 @@ def build_kernels(
     job = BuildKernels(
         tuple(wanted),
         library and library.resolve(),
-        sources and sources.resolve(),
         timeout_s=SECONDS_PER_CONFIG * (1 + len(wanted)),
     )
     with ExitStack() as stack:
@@ -129,7 +125,7 @@ class CudaBuildHandler(Handler):
         """Do one job; ``Refused`` if a kernel compiles in no config."""
         try:
             with ThreadPoolExecutor(read_host().usable_threads) as threads:
-                built = list(threads.map(lambda kernel: _try(kernel, self._target, job.sources), job.wanted))
+                built = list(threads.map(lambda kernel: _try(kernel, self._target), job.wanted))
         except ScheduleError as error:
             return Refused(MeasureError(str(error)))
         if job.library is not None:
@@ -144,7 +140,7 @@ def _scheduled(program: tirx.PrimFunc, config: Config, target: Target) -> tirx.P
     return lower(program, config, target).mod["main"]
 
 
-def _try(wanted: Wanted, target: Target, sources: Path | None) -> tuple[Chosen, tvm.runtime.Executable]:
+def _try(wanted: Wanted, target: Target) -> tuple[Chosen, tvm.runtime.Executable]:
     """The first config that needs no local memory, else the one that needs least; and its code."""
     symbol, program = wanted.symbol, load_program(wanted.program)
     why = ""
@@ -158,8 +154,6 @@ def _try(wanted: Wanted, target: Target, sources: Path | None) -> tuple[Chosen, 
             continue
         kernels = tuple(compiled.kernels.values())
         chosen = Chosen(config, kernels, time.perf_counter() - began)
-        if sources is not None:
-            (sources / f"{symbol}.cu").write_text("\n".join(compiled.sources))
         if not chosen.local_bytes:
             return chosen, module
         if best is None or chosen.local_bytes < best[0].local_bytes:

@@ -22,7 +22,6 @@ from autotune.backends.cuda.cuda_executor import CudaExecutor, address_of, check
 from autotune.backends.cuda.driver import Driver
 from autotune.backends.device_interface import Device, OutOfMemoryError, Room, fitting_weights
 from autotune.interface import TensorSpec
-from schedules.vocabulary.errors import ArtifactError
 
 HEADROOM_BYTES = 256 << 20
 """Bytes left free for what the driver and TVM's runtime allocate: modules, graphs, workspace. Heuristic."""
@@ -67,8 +66,6 @@ class CudaDevice:
 
     def load(self, part: Artifact, inputs: Sequence[int], outputs: Sequence[int]) -> Callable[[], None]:
         """Implement ``Device.load``."""
-        if part.steps is None:
-            raise ArtifactError(f"{part.path} has no steps; build the artifact again")
         self._reserve(part.steps.arena_bytes, "what passes between its kernels")
         streaming = fitting_weights(self.name, part, min(self.free_bytes, self._room.share(part, self._limit)))
         self._reserve(streaming.bytes, "its weights")

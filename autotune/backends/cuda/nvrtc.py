@@ -62,12 +62,10 @@ class Compiled:
     """The results of compiling while ``nvrtc_for`` was in charge.
 
     Attributes:
-        sources: CUDA source of every device module, in order.
-        cubins: their machine code.
+        cubins: machine code of every device module, in order.
         kernels: what ptxas made of each kernel, by name.
     """
 
-    sources: list[str] = field(default_factory=list)
     cubins: list[bytes] = field(default_factory=list)
     kernels: dict[str, Kernel] = field(default_factory=dict)
 
@@ -150,7 +148,6 @@ def _register() -> None:
                 raise InstallError(f"TVM has no compiler for CUDA sources; {ADVICE}")
             return bytes(before(source))
         cubin = compile_cuda(source, _in_charge.arch)
-        compiled.sources.append(source)
         compiled.cubins.append(cubin)
         compiled.kernels.update(inspect(cubin))
         return cubin

@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from autotune.artifact.directory import Artifact, read_artifact
@@ -274,15 +274,10 @@ class CoresAndDevices:
         artifact = self._artifact(next(iter(part.built.values())))
         return Ends(part.name, artifact.inputs, artifact.outputs)
 
-    def _artifact(self, path: Path) -> Artifact:
-        """Return an artifact, whose weights are hashed when it is read first."""
-        if path not in self._artifacts:
-            self._artifacts[path] = read_artifact(path)
-        return self._artifacts[path]
-
     @cached_property
-    def _artifacts(self) -> dict[Path, Artifact]:
-        return {}
+    def _artifact(self) -> Callable[[Path], Artifact]:
+        """The artifact at a path, whose weights are hashed when it is read first."""
+        return cache(read_artifact)
 
     @property
     def _interface(self) -> Ends:

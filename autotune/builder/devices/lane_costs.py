@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from pathlib import Path
 
@@ -163,11 +163,10 @@ class LaneCosts:
                 bounds[number] = device_bound_s(program, backend_of(target).roofline(target))
         return bounds
 
-    def capacity(self, lane: int) -> DeviceCapacity:
-        """Return the memory of a device."""
-        if lane not in self._capacities:
-            self._capacities[lane] = self._measured_capacity(lane)
-        return self._capacities[lane]
+    @cached_property
+    def capacity(self) -> Callable[[int], DeviceCapacity]:
+        """The memory of a device, by its lane; measured once."""
+        return cache(self._measured_capacity)
 
     def _measured_capacity(self, number: int) -> DeviceCapacity:
         lane, backend = self.lanes[number], backend_of(self.targets[number])
@@ -176,10 +175,6 @@ class LaneCosts:
         with closing(backend.device(lane, Room(KERNEL_ALIGNMENT, lane.limit_bytes))) as device:
             size = device.used_bytes + device.free_bytes
         return DeviceCapacity(lane.memory, size, device_profiles.weight_link(backend, lane))
-
-    @cached_property
-    def _capacities(self) -> dict[int, DeviceCapacity]:
-        return {}
 
     @cached_property
     def links(self) -> Mapping[Way, Link]:
@@ -213,21 +208,15 @@ class LaneCosts:
         extra = self.hand_over_s(lane)
         return {way: Link(link.latency_s + extra, link.bytes_per_s) for way, link in bare.items()}
 
-    def bare_links(self, lane: int) -> Mapping[Way, Link]:
-        """Return the ways to a device and back as a thread finds them that calls the device itself."""
-        if lane not in self._bare_links:
-            self._bare_links[lane] = device_profiles.measured_links(backend_of(self.targets[lane]), self.lanes[lane])
-        return self._bare_links[lane]
+    @cached_property
+    def bare_links(self) -> Callable[[int], Mapping[Way, Link]]:
+        """The ways to a device and back, by its lane, as a thread finds them that calls it; measured once."""
+        return cache(lambda n: device_profiles.measured_links(backend_of(self.targets[n]), self.lanes[n]))
 
     @cached_property
-    def _bare_links(self) -> dict[int, Mapping[Way, Link]]:
-        return {}
-
-    def hand_over_s(self, lane: int) -> float:
-        """Return the seconds that the driver of lanes adds to what a device does."""
-        if lane not in self._hand_overs_s:
-            self._hand_overs_s[lane] = self._measured_hand_over_s(lane)
-        return self._hand_overs_s[lane]
+    def hand_over_s(self) -> Callable[[int], float]:
+        """The seconds that the driver of lanes adds to what a device does, by its lane; measured once."""
+        return cache(self._measured_hand_over_s)
 
     def _measured_hand_over_s(self, number: int) -> float:
         lane, backend = self.lanes[number], backend_of(self.targets[number])
@@ -236,10 +225,6 @@ class LaneCosts:
             library = NativeLibrary(Path(folder) / "driver.so")
             with closing(backend.device(lane, Room(KERNEL_ALIGNMENT))) as device:
                 return device_profiles.hand_over_s(device, (cpu_lane(0, 1), lane), library, self.bare_links(number))
-
-    @cached_property
-    def _hand_overs_s(self) -> dict[int, float]:
-        return {}
 
 
 def device_bound_s(program: Program, roofline: Roofline) -> float:

@@ -36,7 +36,6 @@ from autotune.importer.program import Program
 from autotune.measure.measurer import MeasurementBackend
 from autotune.options import Options
 from schedules.target import Target
-from schedules.vocabulary.errors import ModelError
 
 MemoryOf = Callable[[Mapping[str, int]], tuple[DeviceMemory, ...]]
 """Takes device → bytes that pass between its subgraphs; returns what a placement takes of every device."""
@@ -188,16 +187,8 @@ def _device_part(name: str, artifact: Artifact, memory: str) -> Part:
 
 
 def _cpu_part(name: str, artifact: Artifact, program: Program, plan: Plan) -> Part:
-    """A subgraph's kernel calls.
-
-    Raises:
-        ModelError: if it does not consist of such calls.
-    """
+    """A subgraph's kernel calls."""
     flat = read_flat(apply_plan(program, plan), concats_of(program))
-    if flat is None:
-        raise ModelError(
-            f"subgraph {name} has operators whose shapes depend on data, and cannot be placed; give --lanes cpu"
-        )
     return Part(name, flat, *_ends(artifact), HOST)
 
 

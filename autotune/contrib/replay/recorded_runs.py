@@ -21,6 +21,7 @@ from autotune.builder.shipped_posteriors import shipped_posterior
 from autotune.contrib.replay.trace import Trace
 from autotune.measure.evaluator import CONFIRMATIONS, Evaluator, at_speed_of
 from autotune.measure.racing import in_turn
+from autotune.options import Options
 from costmodels.posterior import in_turns, likely
 from schedules.config import Config
 from search.allocators.allocation import SLOT
@@ -35,6 +36,10 @@ BUILDERS = 2
 """Processes that build at the same time, as on the recording machine: a build is charged with its share."""
 
 
+COST_MODEL, EVALUATOR = Options.cost_model, Options.evaluator
+"""Cost model and evaluator of every search: the defaults of a run."""
+
+
 @dataclass(frozen=True)
 class SearchRules:
     """How one recorded task is searched.
@@ -43,21 +48,19 @@ class SearchRules:
         trials: most trials.
         batch: trials of a slot after those of ``pace``.
         pace: trials of the first slots.
-        searcher, cost_model, evaluator: by name.
+        searcher: by name.
     """
 
     trials: int = 128
     batch: int = SLOT
     pace: tuple[int, ...] = ()
     searcher: str = "adaptive"
-    cost_model: str = "boosted"
-    evaluator: str = "adaptive"
 
 
-def context_of(trace: Trace, rng: np.random.Generator, cost_model: str = SearchRules.cost_model) -> SearchContext:
+def context_of(trace: Trace, rng: np.random.Generator) -> SearchContext:
     """A searcher's knowledge in a run with an empty log: the first guesses and the template's shipped posterior."""
     space = replace(trace.space, initial=first_guesses(trace))
-    return SearchContext(space, rng, cost_model, template=shipped_posterior(trace.space, trace.isa))
+    return SearchContext(space, rng, COST_MODEL, template=shipped_posterior(trace.space, trace.isa))
 
 
 def first_guesses(trace: Trace) -> tuple[Config, ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.contrib.replay.recorded_runs import ReplayBench, SearchRules, context_of, run_slot
+from autotune.contrib.replay.recorded_runs import EVALUATOR, ReplayBench, SearchRules, context_of, run_slot
 from autotune.contrib.replay.trace import Trace
 from autotune.measure.evaluator import FINAL_EVALUATOR, make_evaluator
 from autotune.tuning.loop import CLOSE, FINALISTS
@@ -35,6 +35,9 @@ HELD_OUT = 512
 
 LEAST_HELD_OUT = 20
 """Fewest configs that a cost model is judged on."""
+
+CANDIDATES = 128
+"""Configs of which an evaluator chooses one."""
 
 FITTED_RUNS = 8
 """Runs of a config whose median a cost model is fitted on, as a search would see it."""
@@ -99,8 +102,8 @@ def search(
     Args:
         guesses: what is measured and told first. The searcher itself knows no initial configs.
     """
-    bench = ReplayBench(trace, make_evaluator(rules.evaluator), np.random.default_rng([seed, 1]))
-    context = context_of(trace, np.random.default_rng([seed, 2]), rules.cost_model)
+    bench = ReplayBench(trace, make_evaluator(EVALUATOR), np.random.default_rng([seed, 1]))
+    context = context_of(trace, np.random.default_rng([seed, 2]))
     context = replace(context, space=replace(trace.space, initial=()), siblings=siblings)
     began = time.perf_counter()
     searcher: Searcher = _Guessing(make_searcher(rules.searcher, context), guesses)
@@ -161,11 +164,11 @@ def sibling_results(trace: Trace, others: Sequence[Trace], rng: np.random.Genera
     return siblings
 
 
-def choose_best(trace: Trace, evaluator: str, seed: int, candidates: int = 128) -> EvaluatorOutcome:
-    """Time ``candidates`` configs with ``evaluator`` and choose one."""
+def choose_best(trace: Trace, evaluator: str, seed: int) -> EvaluatorOutcome:
+    """Time ``CANDIDATES`` configs with ``evaluator`` and choose one."""
     rule = make_evaluator(evaluator)
     bench = ReplayBench(trace, rule, np.random.default_rng([seed, 1]))
-    order = np.random.default_rng([seed, 3]).permutation(np.flatnonzero(trace.errors < 0))[:candidates]
+    order = np.random.default_rng([seed, 3]).permutation(np.flatnonzero(trace.errors < 0))[:CANDIDATES]
     estimates = {int(index): bench.measure(trace.space.config(trace.space.rows[index])).latency_s for index in order}
     ranked = sorted(estimates, key=estimates.__getitem__)
     if rule.races:

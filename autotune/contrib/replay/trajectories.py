@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from autotune.contrib.replay.recorded_runs import ReplayBench, SearchRules, context_of, run_slot
+from autotune.contrib.replay.recorded_runs import EVALUATOR, ReplayBench, SearchRules, context_of, run_slot
 from autotune.contrib.replay.trace import Trace
 from autotune.measure.evaluator import make_evaluator
 from search.allocators.allocation import TaskState, slot_trials
@@ -82,9 +82,9 @@ class Trajectories:
         self._seed = seed
         self.tasks = [Trajectory(trace, [_untried(trace)], [trace.untuned_s]) for trace in traces]
         rngs = [np.random.default_rng([seed, index]) for index in range(len(traces))]
-        evaluator = make_evaluator(rules.evaluator)
+        evaluator = make_evaluator(EVALUATOR)
         self._benches = [ReplayBench(trace, evaluator, rng) for trace, rng in zip(traces, rngs, strict=True)]
-        contexts = [context_of(trace, self._rng(index, 1), rules.cost_model) for index, trace in enumerate(traces)]
+        contexts = [context_of(trace, self._rng(index, 1)) for index, trace in enumerate(traces)]
         self._restarts = [WarmRestart(rules.searcher, context) for context in contexts]
         self._searchers: list[Searcher] = [make_searcher(rules.searcher, context) for context in contexts]
 

@@ -14,14 +14,13 @@ from onnx import ModelProto, NodeProto
 from autotune.importer.conversion import operator_catalog  # noqa: F401  # fills the registry
 from autotune.importer.onnx_model.graph_edits import keep_only
 from autotune.importer.onnx_model.graph_walk import all_nodes, walk_nodes
-from autotune.importer.onnx_model.mend import name_own_domain
 from autotune.importer.onnx_model.scope import Scope
 from autotune.importer.onnx_model.shapes import (
     MICROSOFT,
     OWN_DOMAIN,
     STANDARD_DOMAINS,
     infer_shapes,
-    know_own_domain,
+    know_domain,
 )
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.folding import fold
@@ -49,7 +48,7 @@ def set_strays_apart(holder: ModelProto | onnx.FunctionProto, opset: int) -> Non
     for node in strays:
         node.domain = MICROSOFT
     if strays:
-        name_own_domain(holder)
+        know_domain(holder, MICROSOFT)
 
 
 def expand_foreign(model: ModelProto, inputs: Collection[str] = ()) -> bool:
@@ -95,7 +94,7 @@ def _expanded_once(model: ModelProto, inputs: Collection[str]) -> tuple[bool, Mo
         model, scope, lambda proto: written if is_expandable(proto, scope.opset) else None, deduce=True
     )
     if any(node.domain == OWN_DOMAIN for node in model.graph.node):
-        know_own_domain(model)
+        know_domain(model)
     return changed, refusal
 
 

@@ -58,6 +58,7 @@ EXPANDED = frozenset(
     {
         "Attention",
         "BlackmanWindow",
+        "CastLike",
         "CausalConvWithState",
         "CenterCropPad",
         "HammingWindow",

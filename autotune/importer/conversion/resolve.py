@@ -12,7 +12,7 @@ from autotune.importer.conversion.largest_sizes import largest_sizes
 from autotune.importer.conversion.packed_outputs import pack_outputs
 from autotune.importer.onnx_model.graph_edits import drop_unused, tidy
 from autotune.importer.onnx_model.graph_walk import name_nodes, walk_nodes
-from autotune.importer.onnx_model.shapes import infer_shapes, know_own_domain
+from autotune.importer.onnx_model.shapes import infer_shapes, know_domain
 from autotune.importer.rewriting.folding import fold
 from autotune.importer.rewriting.registry import rewrite
 from schedules.vocabulary.errors import ModelError
@@ -42,7 +42,7 @@ def resolve(model: ModelProto, inputs: Collection[str]) -> list[HostStep]:
             value.type.Clear()
     refusal: ModelError | None = None
     settled = False  # whether the last round changed nothing
-    know_own_domain(model)
+    know_domain(model)
     for _ in range(SPARE_ROUNDS + sum(1 for _ in walk_nodes(model.graph.node))):
         changed = False
         if not settled:

@@ -12,14 +12,15 @@ kernels, 512 of 12 heads 4.7 instead of 6.1, 197 of 12 0.80 instead of 0.89, 64 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto
 
 from autotune.importer.onnx_model.graph_walk import attributes_of
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, PLAIN_ATTENTION, STANDARD_DOMAINS, know_own_domain
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, PLAIN_ATTENTION, STANDARD_DOMAINS, know_domain
 from autotune.importer.rewriting.step import AttentionStep, Scores
 from schedules.templates.by_hand.attention_shape import LANES
 from schedules.templates.by_hand.plain_attention import HIDDEN, LARGEST_SIZE, TILE, waste
@@ -47,7 +48,7 @@ def join_attention(model: ModelProto) -> None:
     step = _Joined(model)
     step.run()
     if step.joined:
-        know_own_domain(model)
+        know_domain(model)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,6 @@ class _Joined(AttentionStep):
             entry.version >= LAST_BY_DEFAULT for entry in model.opset_import if entry.domain in STANDARD_DOMAINS
         )
         self._made_masks: dict[object, str] = {}
-        self._rows: dict[str, str] = {}
 
     def replaced(self, node: NodeProto) -> bool:
         """Append attention in the place of weights · values."""
@@ -213,14 +213,13 @@ class _Joined(AttentionStep):
             choice = (self._row_of(choice[0]) or choice[0], *choice[1:])
         return replace(attention, scores=replace(attention.scores, masks=masks), choice=choice)
 
-    def _row_of(self, name: str) -> str:
-        """Emit one row of what has equal rows, axis 2 of 4; empty where rows may differ.
+    @cached_property
+    def _row_of(self) -> Callable[[str], str]:
+        """Emits one row of what has equal rows, axis 2 of 4, once; empty where rows may differ.
 
         What has one row, or fewer axes than rows and elements, is that row itself.
         """
-        if name not in self._rows:
-            self._rows[name] = self._made_row(name)
-        return self._rows[name]
+        return cache(self._made_row)
 
     def _made_row(self, name: str) -> str:
         shape, array, node = self.scope.shapes.get(name), self.array(name), self.makers.get(name)

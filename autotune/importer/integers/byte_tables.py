@@ -14,7 +14,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from autotune.importer.integers.levels import Levels, LevelsStep
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_domain
 from autotune.importer.rewriting.folding import reference_values
 
 TABLE = "ByteTable"
@@ -50,7 +50,7 @@ class Tables(LevelsStep):
 
     def __init__(self, model: ModelProto, inputs: Collection[str], weights: Mapping[str, TensorProto]) -> None:
         super().__init__(model, inputs, weights)
-        know_own_domain(model)
+        know_domain(model)
 
     def replaced(self, node: NodeProto) -> bool:
         """Append a table in place of a quantiser, where it is one's."""

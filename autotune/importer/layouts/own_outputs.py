@@ -1,7 +1,7 @@
 """Outputs that are an input or a weight, perhaps in another shape, become copies.
 
-TVM takes a kernel that only copies for a reshape, which is no kernel. Sessions write outputs by kernels; a model with
-an output that none writes, such as a decoder that passes its caches on, would run on TVM's virtual machine.
+TVM takes a kernel that only copies for a reshape, which is no kernel. Sessions write outputs by kernels; a decoder that
+passes its caches on has outputs that none writes.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from autotune.importer.low_bits.low_bit_operators import SMALLEST_GROUP, gathere
 from autotune.importer.onnx_model.graph_edits import replace_nodes, tidy
 from autotune.importer.onnx_model.graph_walk import Names, attributes_of, reads
 from autotune.importer.onnx_model.scope import Scope
-from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_own_domain
+from autotune.importer.onnx_model.shapes import OWN_DOMAIN, know_domain
 from autotune.importer.onnx_model.tensors import as_uint8
 from autotune.importer.rewriting.emit import FLOAT, Emit, Node
 from autotune.importer.rewriting.step import Step
@@ -47,7 +47,7 @@ def keep_packed(model: ModelProto, inputs: Collection[str]) -> None:
     Args:
         model, inputs: as of ``integer_graph.make_integer``; products whose shapes are not known stay as they are.
     """
-    know_own_domain(model)
+    know_domain(model)
     _Packed(model, inputs).run()
     tidy(model.graph)
 

@@ -8,11 +8,11 @@ from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from autotune.importer.onnx_model.graph_edits import keep_only
 from autotune.importer.onnx_model.graph_walk import Names, all_nodes, outer_reads, subgraphs, walk_graphs, walk_nodes
-from autotune.importer.onnx_model.shapes import MICROSOFT, STANDARD_DOMAINS
+from autotune.importer.onnx_model.shapes import MICROSOFT, STANDARD_DOMAINS, know_domain
 from schedules.vocabulary.errors import ModelError
 
 ADVICE = "export the model again"
@@ -52,7 +52,7 @@ def mend(model: ModelProto, name: str) -> None:
             node.domain = ""
     _mend_ranks(model)
     if any(node.domain == MICROSOFT for node in walk_nodes(model.graph.node)):
-        name_own_domain(model)
+        know_domain(model, MICROSOFT)
     if all(opset.domain not in STANDARD_DOMAINS for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid("", OPSET))
     for node in model.graph.node:
@@ -68,12 +68,6 @@ def drop_undeclared(graph: GraphProto) -> None:
     keep_only(graph.output, lambda value: value.type.WhichOneof("value"))
     tensors = {value.name: value.type.tensor_type for value in graph.output}
     keep_only(graph.output, lambda value: not tensors[value.name].elem_type or tensors[value.name].HasField("shape"))
-
-
-def name_own_domain(holder: ModelProto | FunctionProto) -> None:
-    """Give ``holder`` the version of ONNX Runtime's own operators, in place, unless it has one."""
-    if all(opset.domain != MICROSOFT for opset in holder.opset_import):
-        holder.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
 
 def _mend_ranks(model: ModelProto) -> None:

@@ -53,10 +53,10 @@ Heuristic, not measured."""
 logger = logging.getLogger(__name__)
 
 
-def know_own_domain(model: onnx.ModelProto) -> None:
-    """Add ``OWN_DOMAIN`` to the domains that ``model`` imports, in place."""
-    if all(opset.domain != OWN_DOMAIN for opset in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
+def know_domain(holder: onnx.ModelProto | onnx.FunctionProto, domain: str = OWN_DOMAIN) -> None:
+    """Add ``domain`` to those that ``holder`` imports, in place, unless it has a version of it."""
+    if all(opset.domain != domain for opset in holder.opset_import):
+        holder.opset_import.append(helper.make_opsetid(domain, 1))
 
 
 def true_inputs(graph: onnx.GraphProto) -> list[ValueInfoProto]:

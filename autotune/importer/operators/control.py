@@ -67,22 +67,23 @@ def _kind(body: GraphProto, value: onnx.ValueInfoProto) -> str:
 def loop(node: Node, e: Emit) -> list[str] | None:
     """Copies of the body."""
     body: GraphProto = node.attr("body")
-    start = node.array(1) if node.input(1) else np.array(True)
     trips = known_trips(node)
     if trips is None and not node.scope.settled:
         raise node.refused("its condition is not known yet")
-    stops = trips is None and not _always(body)
     computed = trips is None
-    if trips is None:
-        trips = _most_trips(node)
+    trips = _most_trips(node) if trips is None else trips
     kept = len(node.proto.input[2:])
     scanned = body.output[1 + kept :]
     if scanned and not trips:
         return [*node.proto.input[2:], *(e.const(_nothing(node, value)) for value in scanned)]
-    if scanned and computed and trips > 1 - (start is None):
+    if scanned and computed and trips > 1 - bool(_running(node)):
         raise node.refused("how often it runs is computed, and another operator reads what it collects")
-    results, _ = _laid_out(node, e, trips, "" if start is not None else node.input(1), stops)
-    return results
+    return _laid_out(node, e, trips, computed and not _always(body))[0]
+
+
+def _running(node: Node) -> str:
+    """The input that says whether a loop begins, if that is computed; else ""."""
+    return node.input(1) if node.input(1) and node.array(1) is None else ""
 
 
 def known_trips(node: Node) -> int | None:
@@ -169,10 +170,7 @@ def _control(node: Node, body: GraphProto) -> tuple[ReferenceEvaluator, dict[str
 def loop_until(node: Node, e: Emit, _wanted: int | None = None) -> tuple[list[str], list[int], str]:
     """A loop that may stop early and collects: as often as it runs at most, and how often it does run."""
     trips = _most_trips(node)
-    start = node.array(1) if node.input(1) else np.array(True)
-    results, running = _laid_out(
-        node, e, trips, "" if start is not None else node.input(1), not _always(node.attr("body"))
-    )
+    results, running = _laid_out(node, e, trips, not _always(node.attr("body")))
     counted = [e.cast(flag, INT64) if flag else e.const(np.int64(1)) for flag in running]
     length = counted[0]
     for count in counted[1:]:
@@ -181,15 +179,15 @@ def loop_until(node: Node, e: Emit, _wanted: int | None = None) -> tuple[list[st
     return results, [-1] * kept + [0] * (len(results) - kept), e.reshape(length)
 
 
-def _laid_out(node: Node, e: Emit, trips: int, running: str, stops: bool) -> tuple[list[str], list[str]]:
+def _laid_out(node: Node, e: Emit, trips: int, stops: bool) -> tuple[list[str], list[str]]:
     """The last states and what is collected of ``trips`` copies of the body, and of each whether it runs.
 
     Args:
-        running: whether the first runs; "" once and as long as nothing can stop it.
         stops: whether the body may stop the loop before.
     """
     body: GraphProto = node.attr("body")
     check_size(node, trips, body)
+    running = _running(node)  # "" as long as nothing can stop it
     states = [str(name) for name in node.proto.input[2:]]
     kept, ran = len(states), list[str]()
     scans: list[list[str]] = [[] for _ in range(len(body.output) - 1 - kept)]

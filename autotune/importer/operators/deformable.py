@@ -31,7 +31,10 @@ def affine_grid(node: Node, e: Emit) -> list[str] | None:
 
 @converts("DeformConv")
 def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: int) -> relax.Expr:
-    """Sampled columns (n, c, kh, kw, oh, ow), each bilinear and 0 outside, times its mask; then products with w.
+    """Sampled columns (n, oh, ow, kh · kw, c), each bilinear and 0 outside, times its mask; then products with w.
+
+    Channels lie innermost, so the four pixels around a position are four vectors. Their indices and weights are
+    computed once for all channels. Halves are computed in fp32.
 
     Inputs: x (n, c, h, w), weights (oc, c/groups, kh, kw), offsets
     (n, offset groups · kh · kw · 2, oh, ow) as (dy, dx), bias (oc,) and mask (n, offset groups · kh · kw, oh, ow), both
@@ -40,72 +43,29 @@ def deform_conv(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], o
     Raises:
         ModelError: for images of one or three dimensions.
     """
-    if (by_columns := _by_columns(bb, inputs, attrs)) is not None:
-        return by_columns
-    operands = [value for value in inputs[:5] if value is not None]
-    has_bias, has_mask = inputs[3] is not None, inputs[4] is not None
     if len(sizes_of(inputs[0])) != 4:
         raise ModelError("only images of two dimensions are")
-    groups, shared = int(attrs.get("group", 1)), int(attrs.get("offset_group", 1))
-    strides, dilations = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))
-    top, left = (attrs.get("pads", (0, 0, 0, 0)))[:2]
-
-    def compute(*tensors: te.Tensor) -> te.Tensor:
-        x, weight, offset = tensors[:3]
-        bias = tensors[3] if has_bias else None
-        mask = tensors[3 + has_bias] if has_mask else None
-        batch, channels, height, width = x.shape
-        outputs, per_group, kh, kw = weight.shape
-        out_h, out_w = offset.shape[2:]
-        together = channels // shared
-
-        def pixel(n: Any, c: Any, y: Any, xx: Any) -> Any:
-            inside = tirx.all(y >= 0, y < height, xx >= 0, xx < width)
-            return tirx.if_then_else(inside, x(n, c, y, xx), tirx.const(0, x.dtype))
-
-        def sample(n: Any, c: Any, i: Any, j: Any, oy: Any, ox: Any) -> Any:
-            row = ((c // together) * kh + i) * kw + j
-            y = offset(n, 2 * row, oy, ox) + (oy * strides[0] - top + i * dilations[0]).astype(x.dtype)
-            xx = offset(n, 2 * row + 1, oy, ox) + (ox * strides[1] - left + j * dilations[1]).astype(x.dtype)
-            fy, fx = tirx.floor(y), tirx.floor(xx)
-            iy, ix = fy.astype("int64"), fx.astype("int64")
-            dy, dx = y - fy, xx - fx
-            upper = pixel(n, c, iy, ix) * (1 - dx) + pixel(n, c, iy, ix + 1) * dx
-            lower = pixel(n, c, iy + 1, ix) * (1 - dx) + pixel(n, c, iy + 1, ix + 1) * dx
-            value = upper * (1 - dy) + lower * dy
-            return value * mask(n, row, oy, ox) if mask is not None else value
-
-        columns = te.compute((batch, channels, kh, kw, out_h, out_w), sample, name="columns")
-        c, i, j = (te.reduce_axis((0, size), axis) for size, axis in ((per_group, "c"), (kh, "i"), (kw, "j")))
-        group_outputs = outputs // groups
-        product = te.compute(
-            (batch, outputs, out_h, out_w),
-            lambda n, o, oy, ox: te.sum(
-                columns(n, (o // group_outputs) * per_group + c, i, j, oy, ox) * weight(o, c, i, j), axis=[c, i, j]
-            ),
-            name="product",
-        )
-        if bias is None:
-            return product
-        return te.compute(product.shape, lambda n, o, y, xx: product(n, o, y, xx) + bias(o), name="biased")
-
-    return bb.emit_te(compute, *operands, primfunc_name_hint="deform_conv")
+    kind = dtype_of(inputs[0])
+    real = "float64" if kind == "float64" else "float32"
+    x, filters, offset, bias, mask = (
+        value if value is None or kind == real else bb.emit(relax.op.astype(value, real)) for value in inputs[:5]
+    )
+    (outputs, _, *window), out = sizes_of(filters), sizes_of(offset)[2:]
+    product = _multiplied(bb, _columns(bb, (x, offset, mask), window, attrs), filters, int(attrs.get("group", 1)))
+    if bias is not None:
+        product = bb.emit(relax.op.add(product, bias))
+    product = product if kind == real else bb.emit(relax.op.astype(product, kind))
+    result = bb.emit(relax.op.reshape(product, (sizes_of(x)[0], *out, outputs)))
+    return relax.op.permute_dims(result, (0, 3, 1, 2))
 
 
-def _by_columns(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]) -> relax.Expr | None:
-    """Sampled columns (n, oh, ow, kh · kw, c) times a matrix of weights; None for groups and for computed weights.
-
-    Channels lie innermost, so the four pixels around a position are four vectors. Their indices and weights are
-    computed once for all channels.
-    """
-    x, offset, bias, mask = inputs[0], inputs[2], inputs[3], inputs[4]
-    filters = constant_of(inputs[1])
-    groups, shared = int(attrs.get("group", 1)), int(attrs.get("offset_group", 1))
-    if filters is None or groups > 1 or len(sizes_of(x)) != 4 or dtype_of(x) != "float32":
-        return None
-    batch, channels, height, width = sizes_of(x)
-    outputs, _, *window = filters.shape
-    out_h, out_w = sizes_of(offset)[2:]
+def _columns(
+    bb: relax.BlockBuilder, operands: Sequence[relax.Expr | None], window: Sequence[int], attrs: dict[str, Any]
+) -> relax.Expr:
+    """The columns (n, oh, ow, kh · kw, c) of images, sampled at offsets, times a mask."""
+    x, offset, mask = operands
+    real, shared = dtype_of(x), int(attrs.get("offset_group", 1))
+    (batch, channels, height, width), (out_h, out_w) = sizes_of(x), sizes_of(offset)[2:]
     taps = math.prod(window)
     count, size = batch * out_h * out_w * shared * taps, (height, width)
 
@@ -125,33 +85,46 @@ def _by_columns(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any]) -
 
     def columns(image: te.Tensor, places: te.Tensor, weights: te.Tensor) -> te.Tensor:
         def sample(n: Any, oy: Any, ox: Any, tap: Any, c: Any) -> tirx.Expr:
-            row, total = c // (channels // shared) * taps + tap, tirx.const(0, "float32")
+            row, total = c // (channels // shared) * taps + tap, tirx.const(0, real)
             position = ((n * out_h + oy) * out_w + ox) * (shared * taps) + row
             for q in range(4):
                 place = places(q, position)
                 pixel = image(n, place ^ (place >> 31), c)
-                total += weights(q, position) * tirx.Select(place >= 0, pixel, tirx.const(0, "float32"))
+                total += weights(q, position) * tirx.Select(place >= 0, pixel, tirx.const(0, real))
             return total
 
         return te.compute((batch, out_h, out_w, taps, channels), sample, name="deform_columns")
 
     image = in_order(x, batch, height * width, channels)
-    starts = relax.const(np.tile(_starts((out_h, out_w), window, attrs), (1, 1, 1, shared, 1)))
+    starts = relax.const(np.tile(_starts((out_h, out_w), window, attrs), (1, 1, 1, shared, 1)).astype(real), real)
     moved = bb.emit(relax.op.add(in_order(offset, batch, out_h, out_w, shared * taps, 2), starts))
     positions = bb.emit(relax.op.reshape(moved, (count, 2)))
     places = per_corner("deform_places", _place, positions)
     weights = per_corner("deform_weights", _weight, positions, *([] if mask is None else [in_order(mask, count)]))
     attributes = {"op_pattern": UNFUSED_PATTERN}
-    sampled = bb.emit_te(
-        columns, image, places, weights, primfunc_name_hint="deform_columns", primfunc_attrs=attributes
+    return bb.emit_te(columns, image, places, weights, primfunc_name_hint="deform_columns", primfunc_attrs=attributes)
+
+
+def _multiplied(bb: relax.BlockBuilder, columns: relax.Expr, filters: relax.Expr, groups: int) -> relax.Expr:
+    """Columns (n, oh, ow, taps, c) times filters (oc, c/groups, kh, kw): (n · oh · ow, oc)."""
+    *outer, taps, channels = sizes_of(columns)
+    outputs, own, *window = sizes_of(filters)
+    rows, known = math.prod(outer), constant_of(filters)
+    apart, order = (groups, outputs // groups, own, *window), (0, 3, 4, 2, 1)
+    shape = (groups, taps * own, outputs // groups)[groups == 1 :]
+    if known is None:
+        turned = bb.emit(relax.op.permute_dims(bb.emit(relax.op.reshape(filters, apart)), order))
+        matrix = bb.emit(relax.op.reshape(turned, shape))
+    else:
+        turned = np.ascontiguousarray(known.reshape(apart).transpose(order).reshape(shape))
+        matrix = relax.const(turned, dtype_of(filters))
+    if groups == 1:
+        return bb.emit(relax.op.matmul(bb.emit(relax.op.reshape(columns, (rows, taps * channels))), matrix))
+    by_group = bb.emit(
+        relax.op.permute_dims(bb.emit(relax.op.reshape(columns, (rows, taps, groups, own))), (2, 0, 1, 3))
     )
-    matrix = np.ascontiguousarray(filters.transpose(2, 3, 1, 0).reshape(taps * channels, outputs))
-    rows = bb.emit(relax.op.reshape(sampled, (batch * out_h * out_w, taps * channels)))
-    product = bb.emit(relax.op.matmul(rows, relax.const(matrix)))
-    if bias is not None:
-        product = bb.emit(relax.op.add(product, bias))
-    result = bb.emit(relax.op.reshape(product, (batch, out_h, out_w, outputs)))
-    return relax.op.permute_dims(result, (0, 3, 1, 2))
+    product = bb.emit(relax.op.matmul(bb.emit(relax.op.reshape(by_group, (groups, rows, taps * own))), matrix))
+    return bb.emit(relax.op.reshape(bb.emit(relax.op.permute_dims(product, (1, 0, 2))), (rows, outputs)))
 
 
 def _starts(size: tuple[int, int], window: Sequence[int], attrs: dict[str, Any]) -> Array:
@@ -164,15 +137,15 @@ def _starts(size: tuple[int, int], window: Sequence[int], attrs: dict[str, Any])
         )
     ]
     y, x = np.broadcast_arrays(lines[0][:, None, :, None], lines[1][None, :, None, :])
-    return np.stack([y, x], axis=-1).reshape(1, *size, -1, 2).astype(np.float32)
+    return np.stack([y, x], axis=-1).reshape(1, *size, -1, 2)
 
 
 def _place(size: tuple[int, int], position: tuple[tirx.Expr, tirx.Expr], q: tirx.Expr) -> tirx.Expr:
     """The index in its image of one of four pixels around ``position``, or ¬ of an index if it lies outside."""
-    index, inside = tirx.const(0, "int32"), tirx.const(True, "bool")
+    index, inside, real = tirx.const(0, "int32"), tirx.const(True, "bool"), str(position[0].ty.dtype)
     for axis, count in enumerate(size):
-        first, last = tirx.floor(position[axis]) + _bit(q, axis), tirx.const(count - 1.0, "float32")
-        held = tirx.Cast("int32", tirx.max(tirx.min(first, last), tirx.const(0.0, "float32")))
+        first, last = tirx.floor(position[axis]) + tirx.Cast(real, _bit(q, axis)), tirx.const(count - 1.0, real)
+        held = tirx.Cast("int32", tirx.max(tirx.min(first, last), tirx.const(0.0, real)))
         held = tirx.max(tirx.min(held, count - 1), 0)  # of NaN, the cast makes any number
         index = index * count + held
         inside = tirx.all(inside, first >= 0, first <= last)
@@ -181,16 +154,17 @@ def _place(size: tuple[int, int], position: tuple[tirx.Expr, tirx.Expr], q: tirx
 
 def _weight(size: tuple[int, int], position: tuple[tirx.Expr, tirx.Expr], q: tirx.Expr, *mask: tirx.Expr) -> tirx.Expr:
     """The weight of a pixel, times the mask: 0 for positions outside of the image, NaN for NaN."""
-    total, outside = tirx.const(1, "float32"), tirx.const(False, "bool")
+    real = str(position[0].ty.dtype)
+    total, outside = tirx.const(1, real), tirx.const(False, "bool")
     for axis, count in enumerate(size):
         at = position[axis]
         part = at - tirx.floor(at)
-        total *= tirx.Select(_bit(q, axis) > 0, part, 1 - part)
+        total *= tirx.Select(tirx.Cast(real, _bit(q, axis)) > 0, part, 1 - part)
         outside = tirx.any(outside, at <= -1, at >= count)
-    total = tirx.Select(outside, tirx.const(0, "float32"), total)
+    total = tirx.Select(outside, tirx.const(0, real), total)
     return total * mask[0] if mask else total
 
 
 def _bit(q: tirx.Expr, axis: int) -> tirx.Expr:
-    """1.0 if corner ``q`` is the lower one (axis 0), or the right one (axis 1)."""
-    return tirx.Cast("float32", q // 2 if axis == 0 else q % 2)
+    """1 if corner ``q`` is the lower one (axis 0), or the right one (axis 1)."""
+    return q // 2 if axis == 0 else q % 2

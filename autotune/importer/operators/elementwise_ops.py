@@ -23,13 +23,6 @@ MISH_LIMITS = {int(DOUBLE): 40, int(TensorProto.FLOAT16): 5}
 """Types whose largest argument of a power is not 20; powers of it are finite."""
 
 
-@rewrites("CastLike")
-def cast_like(node: Node, e: Emit) -> list[str] | None:
-    """Cast to a type that is known: the second tensor itself is never looked at."""
-    more = {"saturate": int(node.attr("saturate"))} if node.attr("saturate") is not None else {}
-    return [e.op("Cast", node.input(0), to=node.type(1), **more)]
-
-
 @rewrites("Sum")
 def sum_of_tensors(node: Node, e: Emit) -> list[str] | None:
     """Two at a time: Relax's importer would stack all inputs and reduce them."""

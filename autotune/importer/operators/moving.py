@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
-from tvm.ir import GenericConst
 
 from autotune.importer.operators.pool_windows import windows, with_pads, within_data
 from autotune.importer.rewriting.emit import INT64, Emit, Node
@@ -25,9 +24,6 @@ def gather(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     such as the number of a word that a model does not know, would read any memory.
     """
     data, indices = inputs[:2]
-    is_constant = isinstance(data, GenericConst) and isinstance(indices, GenericConst)
-    if is_constant or isinstance(data, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
-        return native("Gather", bb, inputs, attrs, opset)
     shape, known = sizes_of(data), constant_of(indices)
     axis = int(attrs.get("axis", 0)) % len(shape)
     size = shape[axis]
@@ -71,8 +67,6 @@ def at_places(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
     kind = str(attrs["tvm_custom"]["kind"])
     data, indices = inputs[:2]
     operands = [operand for operand in inputs if operand is not None]
-    if isinstance(indices, relax.ShapeExpr):
-        return native(kind, bb, operands, attrs, opset)
     shape, dtype = sizes_of(data), dtype_of(indices)
     sizes: NDArray[Any] = np.array(shape[int(attrs.get("axis", 0)) % len(shape)])
     if kind.endswith("ND"):

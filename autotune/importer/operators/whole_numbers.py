@@ -27,6 +27,7 @@ from onnx import helper
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
+from autotune.host.dtypes import numpy_type
 from autotune.importer.rewriting.emit import Emit, Node
 from autotune.importer.rewriting.registry import Inputs, converts, rewrites
 from autotune.importer.rewriting.relax_values import constant_of, copied, dtype_of, native, text_of
@@ -42,11 +43,9 @@ def divide(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
     """
     kind = str(attrs["tvm_custom"]["kind"])
     a, b = inputs[0], inputs[1]
-    dtypes = {_dtype(operand) for operand in (a, b)}
-    if any(dtype is None or dtype.kind not in "iu" for dtype in dtypes):
+    dtype = numpy_type(dtype_of(b))
+    if dtype.kind not in "iu":
         return native(kind, bb, inputs[:2], attrs, opset)
-    (dtype,) = dtypes
-    assert dtype is not None
     divisor = b if _divides_all(b, dtype) else _safe(bb, a, b)
     if kind == "Mod":
         return (relax.op.mod if attrs.get("fmod", 0) else relax.op.floor_mod)(a, divisor)
@@ -55,12 +54,6 @@ def divide(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset:
         return quotient
     zero = _number(0, dtype)
     return relax.op.where(bb.normalize(relax.op.equal(b, zero)), zero, quotient)
-
-
-def _dtype(value: relax.Expr | None) -> np.dtype[Any] | None:
-    """Element type of a tensor; None for shapes and numbers of Relax's importer."""
-    kind = getattr(getattr(value, "ty", None), "dtype", None)
-    return None if kind is None or isinstance(value, relax.ShapeExpr) else np.dtype(str(kind))
 
 
 def _divides_all(divisor: relax.Expr, dtype: np.dtype[Any]) -> bool:
@@ -111,8 +104,8 @@ def cast(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], opset: i
     """Floats become integers and booleans as above; every other cast is Relax's own."""
     x = inputs[0]
     to = np.dtype(helper.tensor_dtype_to_np_dtype(attrs["to"]))
-    source = str(getattr(getattr(x, "ty", None), "dtype", ""))
-    if isinstance(x, GenericConst | relax.ShapeExpr) or "float" not in source or to.kind not in "iub":
+    source = dtype_of(x)
+    if isinstance(x, GenericConst) or "float" not in source or to.kind not in "iub":
         return native("Cast", bb, inputs[:1], attrs, opset)
     if source == "float16":
         x = bb.normalize(relax.op.astype(x, "float32"))

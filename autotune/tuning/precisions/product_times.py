@@ -109,8 +109,6 @@ class _Call:
 
 def _product_calls(artifact: Artifact) -> list[_Call]:
     """Return the calls in order, products of two activations last: attention may compute two of them at once."""
-    if artifact.steps is None:
-        return []
     tasks = {symbol_of(task.key): task for task in read_tasks(artifact.path)[0]}
     seconds = {choice.task: choice.latency_s for choice in artifact.plan.choices}
     called = [(index, tasks.get(call.symbol)) for index, call in enumerate(artifact.steps.calls)]

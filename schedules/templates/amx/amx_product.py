@@ -26,7 +26,7 @@ from schedules.config import Config
 from schedules.target import Target
 from schedules.templates.amx.amx_ir import FEATURES, MOST_ROWS, MOST_SUMS, ROW_BYTES
 from schedules.templates.common.register_tile import spread
-from schedules.templates.common.structure import REDUCE, nodes_below
+from schedules.templates.common.structure import REDUCE, nodes_below, renamed
 from schedules.templates.instructions.dots import DotForm
 from schedules.templates.instructions.llvm_target import features_of
 
@@ -167,14 +167,10 @@ def replace_body(sch: s_tir.Schedule, block: SBlockRV, body: tirx.Stmt) -> None:
 def at_first(index: tirx.Expr, bound: Mapping[tirx.Var, tirx.Expr], none: Sequence[tirx.Var]) -> tirx.Expr:
     """``index`` with what its variables are ``bound`` to, and the variables ``none`` of that at zero."""
 
-    def value(var: tirx.Var) -> tirx.Expr:
-        return bound.get(var, var)
-
     def zero(var: tirx.Var) -> tirx.Expr:
         return tirx.const(0, var.ty.dtype) if any(var.same_as(other) for other in none) else var
 
-    index = tvm_ffi.structural_map(index, (tirx.Var, value))
-    result: tirx.Expr = tvm_ffi.structural_map(index, (tirx.Var, zero))
+    result: tirx.Expr = tvm_ffi.structural_map(renamed(index, bound), (tirx.Var, zero))
     return result
 
 

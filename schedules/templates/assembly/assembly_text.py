@@ -179,6 +179,13 @@ class AssemblyText:
             self.emit("mov eax, -1", f"lea rsp, [rbp-{8 * len(SAVED)}]")
             self.emit(*(f"pop {register}" for register in reversed(SAVED)), "pop rbp", "ret")
 
+    def of_jobs(self, name: str, tensors: int, jobs: int, stack_bytes: int, body: Callable[[], None]) -> str:
+        """The whole file of a kernel that is one loop over jobs; as ``entry`` and ``loop_over_jobs``."""
+        label = self.label(name)
+        self.entry(tensors, [(label, jobs)])
+        self.loop_over_jobs(label, jobs, stack_bytes, body)
+        return self.text()
+
     def _allocate(self, count: int) -> None:
         """rax: a workspace of ``count`` bytes of floats, or null."""
         self.emit("mov edi, 1", "xor esi, esi", f"mov rdx, {count}", "mov ecx, 2", "mov r8d, 32")  # CPU 0

@@ -50,10 +50,7 @@ class BlockAssembly:
 
     def text(self) -> str:
         """The whole kernel."""
-        loop = self._code.label("tiles")
-        self._code.entry(2, [(loop, self._jobs)])
-        self._code.loop_over_jobs(loop, self._jobs, VECTOR_BYTES, self._job)
-        return self._code.text()
+        return self._code.of_jobs("tiles", 2, self._jobs, VECTOR_BYTES, self._job)
 
     def _job(self) -> None:
         code, total = self._code, self._planes * self._tiles

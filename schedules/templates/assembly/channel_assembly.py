@@ -66,10 +66,7 @@ class ChannelPicksAssembly:
 
     def text(self) -> str:
         """The whole kernel."""
-        loop = self._code.label("pixels")
-        self._code.entry(self._tensors, [(loop, self._jobs)])
-        self._code.loop_over_jobs(loop, self._jobs, VECTOR_BYTES, self._job)
-        return self._code.text()
+        return self._code.of_jobs("pixels", self._tensors, self._jobs, VECTOR_BYTES, self._job)
 
     def _job(self) -> None:
         code, per_job = self._code, -(-self._pixels // self._jobs)

@@ -94,10 +94,7 @@ class ElementwiseAssembly:
         Raises:
             OutOfScope: if registers do not suffice.
         """
-        loop = self._code.label("elements")
-        self._code.entry(self._tensors, [(loop, self._jobs)])
-        self._code.loop_over_jobs(loop, self._jobs, VECTOR_BYTES, self._job)
-        return self._code.text()
+        return self._code.of_jobs("elements", self._tensors, self._jobs, VECTOR_BYTES, self._job)
 
     def _job(self) -> None:
         code, per_job = self._code, -(-self._vectors // self._jobs)
@@ -198,10 +195,7 @@ class ConcatAssembly:
 
     def text(self) -> str:
         """The whole kernel."""
-        loop = self._code.label("pieces")
-        self._code.entry(self._tensors, [(loop, self._jobs)])
-        self._code.loop_over_jobs(loop, self._jobs, 0, self._job)
-        return self._code.text()
+        return self._code.of_jobs("pieces", self._tensors, self._jobs, 0, self._job)
 
     def _job(self) -> None:
         code, per_job = self._code, -(-self._vectors // self._jobs) * self._size

@@ -16,7 +16,7 @@ from schedules.templates.assembly.element_writer import Writer, hold, most_held,
 from schedules.templates.assembly.elements import NARROW, SIZES, STORED, Elements, Value, check_reach
 from schedules.templates.assembly.tile_sums import TileSums, add_up, clear
 from schedules.templates.assembly.vectors import AVX512, OutOfScope, Vectors
-from schedules.templates.common.structure import Anchor, blocks_in_order
+from schedules.templates.common.structure import Anchor, blocks_in_order, renamed
 from schedules.templates.common.vector_math import vector_math
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.rounding import rounded_in_bits
@@ -86,8 +86,7 @@ def _joined(value: tirx.Expr, axes: Mapping[Var, Var], values: Mapping[Var, tirx
             elsewhere.append(load)
         return values[load.source]
 
-    renamed = tvm_ffi.structural_map(value, (Var, lambda var: axes.get(var, var)))
-    joined = tvm_ffi.structural_map(renamed, (TensorLoad, replaced), order="post")
+    joined = tvm_ffi.structural_map(renamed(value, axes), (TensorLoad, replaced), order="post")
     if elsewhere:
         raise OutOfScope("an element of another place")
     return joined

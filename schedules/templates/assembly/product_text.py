@@ -197,10 +197,7 @@ class ColumnsText(ProductText):
 
     def text(self) -> str:
         """Return the kernel: one loop over jobs."""
-        loop = self.code.label("product")
-        self.code.entry(len(self.anchor.shapes), [(loop, self.jobs)])
-        self.code.loop_over_jobs(loop, self.jobs, OWN_ROWS, self._job)
-        return self.code.text()
+        return self.code.of_jobs("product", len(self.anchor.shapes), self.jobs, OWN_ROWS, self._job)
 
     def _job(self) -> None:
         code, nest = self.code, self.nest

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
@@ -25,6 +24,7 @@ from schedules.templates.common.structure import (
     extents,
     nodes_below,
     parameter_shapes,
+    renamed,
 )
 
 COMBINATIONS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
@@ -174,7 +174,7 @@ def _named(load: TensorLoad, block: s_tir.SBlock) -> tuple[int, int]:
 
 def _without_unit_axes(index: tirx.Expr, block: s_tir.SBlock) -> tirx.Expr:
     zeros = {axis.var: tirx.const(0, axis.var.ty.dtype) for axis in block.iter_vars if int(axis.dom.extent) == 1}
-    return Analyzer().simplify(tvm_ffi.structural_map(index, (tirx.Var, lambda var: zeros.get(var, var))))
+    return Analyzer().simplify(renamed(index, zeros))
 
 
 def _counted_axes(last: s_tir.SBlock, reducers: Sequence[s_tir.SBlock]) -> set[int] | None:

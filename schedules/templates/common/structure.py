@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm_ffi
@@ -18,6 +18,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from schedules.space import Knob
 from schedules.templates.instructions.dots import FORMS, DotForm
 from schedules.vocabulary.errors import check
+
+Code = TypeVar("Code", bound=object)
 
 REDUCE = 2  # tirx.IterVar.CommReduce
 SPATIAL = 0  # tirx.IterVar.DataPar
@@ -259,6 +261,21 @@ def rooted(nests: Sequence[tirx.Stmt], allocated: Sequence[Var]) -> s_tir.SBlock
     body = tirx.SeqStmt(nests) if len(nests) > 1 else nests[0]
     root = s_tir.SBlock([], [], [], "root", body, alloc_buffers=allocated)
     return s_tir.SBlockRealize([], tirx.const(True, "bool"), root)
+
+
+def nest_of(block: s_tir.SBlock) -> tirx.Stmt:
+    """The block within a plain loop over each of its axes."""
+    loops = [Var(f"i{number}", axis.var.ty.dtype) for number, axis in enumerate(block.iter_vars)]
+    stmt: tirx.Stmt = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), block)
+    for loop, axis in zip(reversed(loops), reversed(block.iter_vars), strict=True):
+        stmt = tirx.For(loop, tirx.const(0, loop.ty.dtype), axis.dom.extent, tirx.ForKind.SERIAL, stmt)
+    return stmt
+
+
+def renamed(code: Code, names: Mapping[Var, tirx.Expr]) -> Code:
+    """``code`` with other variables, tensors among them, or values in place of those that are in ``names``."""
+    changed: Code = tvm_ffi.structural_map(code, (Var, lambda var: names.get(var, var)))
+    return changed
 
 
 def axis_loops(sch: s_tir.Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:

@@ -20,7 +20,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Range, Var
 from tvm.sym.analyzer import Analyzer
 
-from schedules.templates.common.structure import SPATIAL, blocks_in_order, root_nests, rooted
+from schedules.templates.common.structure import SPATIAL, blocks_in_order, nest_of, root_nests, rooted
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -105,13 +105,8 @@ def straight(
         _region(buffer, place(0, 0), place(size - 1, size - 1))
         for buffer, place, size in ((read, read_at, inputs), (written, written_at, outputs))
     ]
-    block = s_tir.SBlock(axes, regions[:1], regions[1:], name, body)
-    loops = [Var(f"i{at}", "int64") for at in range(len(domains))]
-    nest: tirx.Stmt = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), block)
-    for loop, domain in reversed(list(zip(loops, domains, strict=True))):
-        nest = tirx.For(loop, domain.min, domain.extent, tirx.ForKind.SERIAL, nest)
     nests = root_nests(func)
-    nests[position] = nest
+    nests[position] = nest_of(s_tir.SBlock(axes, regions[:1], regions[1:], name, body))
     whole = rooted(nests, list(func.body.block.alloc_buffers))
     return tirx.PrimFunc(func.params, whole, func.ret_type, func.attrs)
 

@@ -102,7 +102,9 @@ def workspaces_of(objects: bytes, symbol: str) -> tuple[int, int]:
     return (0, 0) if match is None else (int(match[1]), int(match[2]))
 
 
-def _on_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def small_buffers_on_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Small buffers become ``alloca``s instead of workspaces of the runtime."""
+
     def mark(alloc: tirx.AllocBuffer) -> tirx.AllocBuffer:
         if not 0 < _size(alloc) <= STACKED:
             return alloc
@@ -112,42 +114,17 @@ def _on_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(func, (tirx.AllocBuffer, mark))
 
 
-def small_buffers_on_stack(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Small buffers become ``alloca``s instead of workspaces of the runtime."""
-    functions = {name: _on_stack(func) for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
-
-
-def bindings_in_memory(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels without long chains of bindings."""
-    functions = {name: bound_in_memory(func) for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
-
-
-def without_checks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels that trust their arguments: a session checks the model's inputs, and the rest is the program's own."""
+def without_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` that trusts its arguments: a session checks the model's inputs, and the rest is the program's own."""
 
     def trusted(_: tirx.AssertStmt) -> tirx.Stmt:
         return tirx.Evaluate(tirx.const(0, "int32"))
 
-    functions = {name: tvm_ffi.structural_map(func, (tirx.AssertStmt, trusted)) for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
-
-
-def in_order(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels whose conditions read elements in order."""
-    functions = {name: conditions_in_order(func) for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return tvm_ffi.structural_map(func, (tirx.AssertStmt, trusted))
 
 
 CUT = "pragma_loop_partition_hint"
 """TVM's name of the annotation that has a loop of constant extent cut."""
-
-
-def choices_outside(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels whose marked loops have choices in front of them."""
-    functions = {name: choices_in_front(func) for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def cut_at_marks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -160,20 +137,19 @@ def cut_at_marks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModul
     return s_tir.transform.LoopPartition()(mod) if any(map(is_marked, mod.functions.values())) else mod
 
 
-def any_alignment(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels that assume ``ALIGNMENT`` of their tensors."""
+def any_alignment(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` that assumes ``ALIGNMENT`` of its tensors."""
 
     def relaxed(mark: tirx.AttrStmt) -> tirx.AttrStmt:
         if mark.attr_key != "storage_alignment":
             return mark
         return tirx.AttrStmt(mark.node, mark.attr_key, tirx.const(ALIGNMENT, "int32"), mark.body)
 
-    entry = (tirx.AttrStmt, relaxed)
-    functions = {name: tvm_ffi.structural_map(func, entry, order="post") for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return tvm_ffi.structural_map(func, (tirx.AttrStmt, relaxed), order="post")
 
 
-def _with_instructions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def with_instructions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` with the definitions of what it calls in place of instructions."""
     func = functions_called(rounded_in_hardware(operands_loaded(func)))
     if func.attrs and "target" in func.attrs:
         func = tables_in_registers(func, cpu_features(func.attrs["target"]))
@@ -184,23 +160,12 @@ def _with_instructions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def with_instructions(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels that bring the definitions of what they call in place of instructions."""
-    return tvm.IRModule({name: _with_instructions(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
+def numbers_kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """``func`` whose maxima and minima keep NaN, and whose roundings to bytes are sums."""
+    return rounded_in_bits(nan_kept(func))
 
 
-def in_blocks(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels whose long sums are sums of blocks."""
-    return tvm.IRModule({name: blocked_sums(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
-
-
-def numbers_kept(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Kernels whose maxima and minima keep NaN, and whose roundings to bytes are sums."""
-    functions = {name: rounded_in_bits(nan_kept(func)) for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
-
-
-def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+def spelt_bf16(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Vectors of one bfloat16 as their bits: ``BF16StorageLegalize`` skips them, and fails where they are."""
 
     def spelt(vector: tirx.Broadcast) -> tirx.Expr:
@@ -209,11 +174,10 @@ def spelt_bf16(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         bits = tirx.Broadcast(tirx.reinterpret("uint16", vector.value), vector.lanes)
         return tirx.reinterpret(str(vector.ty), bits)
 
-    functions = {name: tvm_ffi.structural_map(func, (tirx.Broadcast, spelt)) for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return tvm_ffi.structural_map(func, (tirx.Broadcast, spelt))
 
 
-def booleans_loaded(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+def booleans_loaded(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Vectors of truth values as comparisons of the bytes that hold them.
 
     ``StorageRewrite`` loads such vectors as bytes wherever all accesses of a buffer are vectors. It fails where a copy,
@@ -227,10 +191,7 @@ def booleans_loaded(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMo
         kind = node.ty.dtype
         return tirx.Cast(node.ty, node) if str(kind).startswith("bool") and kind.lanes > 1 else node
 
-    functions = {
-        name: tvm_ffi.structural_map(func, ((tirx.Cast, TensorLoad), compared)) for name, func in mod.functions.items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return tvm_ffi.structural_map(func, ((tirx.Cast, TensorLoad), compared))
 
 
 def _is_compared(cast: tirx.Cast) -> bool:
@@ -238,7 +199,7 @@ def _is_compared(cast: tirx.Cast) -> bool:
     return isinstance(cast.value, TensorLoad) and str(cast.ty) == str(cast.value.ty)
 
 
-def spelt_booleans(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+def spelt_booleans(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Vectors of truth values as numbers by a choice: LLVM's writer bounds what is bound to a variable, and fails at a
     comparison of vectors in it (``IntImm can only take scalar``).
     """
@@ -249,8 +210,7 @@ def spelt_booleans(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRMod
             return cast
         return tirx.Select(cast.value, tirx.const(1, cast.ty.dtype), tirx.const(0, cast.ty.dtype))
 
-    functions = {name: tvm_ffi.structural_map(func, (tirx.Cast, spelt)) for name, func in mod.functions.items()}
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return tvm_ffi.structural_map(func, (tirx.Cast, spelt))
 
 
 def vectorised(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
@@ -318,6 +278,15 @@ def _with_targets(mod: tvm.IRModule, targets: dict[Any, tvm.target.Target]) -> t
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
+def _of_kernels(change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> Pass:
+    """The pass that changes every kernel by itself."""
+
+    def run(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        return tvm.IRModule({name: change(func) for name, func in mod.functions.items()}, attrs=mod.attrs)
+
+    return tvm.transform.module_pass(run, opt_level=0, name=change.__name__)
+
+
 def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     old, new = s_tir.transform, tirx.transform
     steps = [
@@ -330,17 +299,17 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         old.StmtSimplify(),
         old.AnnotateIrregularLoop(),
         old.LowerOpaqueBlock(),
-        tvm.transform.module_pass(in_blocks, opt_level=0, name="InBlocks"),
+        _of_kernels(blocked_sums),
         new.FlattenBuffer(),
         new.BF16ComputeLegalize(),
-        tvm.transform.module_pass(choices_outside, opt_level=0, name="ChoicesOutside"),
+        _of_kernels(choices_in_front),
         tvm.transform.module_pass(cut_at_marks, opt_level=0, name="CutAtMarks"),
         new.NarrowDataType(32),
-        tvm.transform.module_pass(numbers_kept, opt_level=0, name="NumbersKept"),
+        _of_kernels(numbers_kept),
         old.LoopPartition(),
         new.ConvertSSA(),
         tvm.transform.module_pass(vectorised, opt_level=0, name="Vectorised"),
-        tvm.transform.module_pass(booleans_loaded, opt_level=0, name="BooleansLoaded"),
+        _of_kernels(booleans_loaded),
         new.StorageRewrite(),
         old.HoistIfThenElse(),
         new.UnrollLoop(),
@@ -348,27 +317,31 @@ def _lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         new.StmtSimplify(),
         new.RemoveNoOp(),
         old.RewriteUnsafeSelect(),
-        tvm.transform.module_pass(in_order, opt_level=0, name="InOrder"),
+        _of_kernels(conditions_in_order),
         new.FP8ComputeLegalize(),
         new.VerifyMemory(),
         new.SplitHostDevice(),
         new.MakePackedAPI(),
-        tvm.transform.module_pass(without_checks, opt_level=0, name="WithoutChecks"),
-        tvm.transform.module_pass(any_alignment, opt_level=0, name="AnyAlignment"),
+        _of_kernels(without_checks),
+        _of_kernels(any_alignment),
         new.FP8StorageLegalize(),
-        tvm.transform.module_pass(with_instructions, opt_level=0, name="WithInstructions"),
-        tvm.transform.module_pass(spelt_booleans, opt_level=0, name="SpeltBooleans"),
-        tvm.transform.module_pass(spelt_bf16, opt_level=0, name="SpeltBf16"),
+        _of_kernels(with_instructions),
+        _of_kernels(spelt_booleans),
+        _of_kernels(spelt_bf16),
         new.BF16StorageLegalize(),
     ]
     return tvm.transform.Sequential(steps)(mod)
 
 
 def _finalised() -> Pass:
-    on_stack = tvm.transform.module_pass(small_buffers_on_stack, opt_level=0, name="SmallBuffersOnStack")
     told = tvm.transform.module_pass(workspaces_told, opt_level=0, name="WorkspacesTold")
-    held = tvm.transform.module_pass(bindings_in_memory, opt_level=0, name="BindingsInMemory")
-    steps = [held, told, on_stack, tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()]
+    steps = [
+        _of_kernels(bound_in_memory),
+        told,
+        _of_kernels(small_buffers_on_stack),
+        tirx.transform.LowerTVMBuiltin(),
+        tirx.transform.LowerIntrin(),
+    ]
     return tvm.transform.Sequential(steps)
 
 

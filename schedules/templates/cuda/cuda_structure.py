@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
-import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
 from tvm.ir import Var
@@ -16,7 +15,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from schedules.space import Columns, Knob
 from schedules.target import Target
-from schedules.templates.common.structure import REDUCE, blocks_in_order, extents
+from schedules.templates.common.structure import REDUCE, blocks_in_order, extents, renamed
 
 Derive = Callable[[Columns], Mapping[str, NDArray[np.float64]]]
 
@@ -59,7 +58,7 @@ def named(func: tirx.PrimFunc) -> tirx.PrimFunc:
     need no care: TVM appends ``_ptr`` to every name that becomes a parameter.
     """
     taken: set[str] = set()
-    renamed: dict[Var, Var] = {}
+    names: dict[Var, Var] = {}
     for buffer in (*func.params, *func.body.block.alloc_buffers):
         plain = re.sub(r"\W|^(?=\d)", "_", str(buffer.name), flags=re.ASCII)
         name, count = plain, 1
@@ -68,8 +67,8 @@ def named(func: tirx.PrimFunc) -> tirx.PrimFunc:
             name = f"{plain}_{count}"
         taken.add(name)
         if name != buffer.name:
-            renamed[buffer] = Var(name, buffer.ty)
-    return tvm_ffi.structural_map(func, (Var, lambda var: renamed.get(var, var))) if renamed else func
+            names[buffer] = Var(name, buffer.ty)
+    return renamed(func, names)
 
 
 def inline_all(sch: s_tir.Schedule) -> list[str]:

@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 from tvm.ir.expr import TensorLoad
 
-from schedules.templates.common.structure import Anchor
+from schedules.templates.common.structure import Anchor, renamed
 from schedules.templates.cuda.cuda_gemm import prepare_product, vector_lengths
 from schedules.templates.cuda.cuda_mma import (
     PIECE_BYTES,
@@ -169,4 +169,4 @@ def _with_axes(node: Any, axes: Sequence[Var], indices: Sequence[Index]) -> Any:
     known = {}
     for axis, index in zip(axes, indices, strict=True):
         known[axis] = index if isinstance(index, tirx.Expr) else tirx.const(index, axis.ty)
-    return tvm_ffi.structural_map(node, (Var, lambda var: known.get(var, var)))
+    return renamed(node, known)

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Call
 from tvm.ir.expr import TensorLoad
 
-from schedules.templates.common.structure import is_choice, nodes_below
+from schedules.templates.common.structure import is_choice, nodes_below, renamed
 
 LONGEST = 10_000
 """Names in a stored value, written out, from which on what it binds is in memory. One function has up to a few hundred,
@@ -83,14 +83,11 @@ def bound_in_memory(func: tirx.PrimFunc) -> tirx.PrimFunc:
             return store
         steps, held = list[tirx.Stmt](), dict[tirx.Var, tirx.Expr]()
 
-        def known(expr: tirx.Expr) -> tirx.Expr:
-            return tvm_ffi.structural_map(expr, (tirx.Var, lambda var: held.get(var, var)))
-
         for var, bound in row:
             buffer, first = tirx.decl_buffer((1,), var.ty.dtype, var.name), [tirx.const(0, "int32")]
-            steps += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, known(bound), first)]
+            steps += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, renamed(bound, held), first)]
             held[var] = tirx.BufferLoad(buffer, first)
-        return tirx.SeqStmt([*steps, tirx.BufferStore(store.buffer, known(value), store.indices)])
+        return tirx.SeqStmt([*steps, tirx.BufferStore(store.buffer, renamed(value, held), store.indices)])
 
     return tvm_ffi.structural_map(func, (tirx.BufferStore, stored), order="post")
 
@@ -135,9 +132,7 @@ class _Straight:
         """A choice keeps what its values bind if they read tensors, for they may read what is not there."""
         if not is_choice(call) or not any(nodes_below(value, TensorLoad) for value in call.args[1:]):
             return mutator.default_mutate(call)
-        values = [
-            tvm_ffi.structural_map(value, (tirx.Var, lambda var: self._names.get(var, var))) for value in call.args[1:]
-        ]
+        values = (renamed(value, self._names) for value in call.args[1:])
         return tirx.if_then_else(self.of(call.args[0]), *values)
 
     def _renamed(self, var: tirx.Var, _: object) -> tirx.Var:

@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from schedules.templates.common.structure import nodes_below
+from schedules.templates.common.structure import nodes_below, renamed
 
 LONGEST = 2048
 """Terms of a running sum. Heuristic: 256,000 of a GroupNorm lost 4 digits more than ONNX Runtime's sum does."""
@@ -79,7 +79,7 @@ def _one_block(
         inner = _like(level, inner)
     outer = loops[0]
     step = tirx.Var(outer.loop_var.name, outer.loop_var.ty.dtype)
-    inner = _renamed(inner, {outer.loop_var: first + step}) if size > 1 else _renamed(inner, {outer.loop_var: first})
+    inner = renamed(inner, {outer.loop_var: first + step if size > 1 else first})
     ends: list[tirx.Stmt] = [
         tirx.BufferStore(part, zero, at),
         tirx.BufferStore(
@@ -89,8 +89,8 @@ def _one_block(
     for number, end in enumerate(ends):
         for level in reversed(kept):
             end = _like(level, end)
-        ends[number] = _renamed(end, {})
-    return tirx.SeqStmt([ends[0], _renamed(_loop(step, size, inner) if size > 1 else inner, {}), ends[1]])
+        ends[number] = end
+    return tirx.SeqStmt([ends[0], _loop(step, size, inner) if size > 1 else inner, ends[1]])
 
 
 def _nest(loop: tirx.For) -> tuple[list[tirx.For], tirx.BufferStore | None]:
@@ -136,8 +136,3 @@ def _like(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
 def _loop(var: tirx.Var, extent: int, body: tirx.Stmt) -> tirx.For:
     dtype = var.ty.dtype
     return tirx.For(var, tirx.const(0, dtype), tirx.const(extent, dtype), tirx.ForKind.SERIAL, body)
-
-
-def _renamed(stmt: tirx.Stmt, names: dict[tirx.Var, tirx.Expr]) -> tirx.Stmt:
-    """``stmt`` with variables replaced."""
-    return tvm_ffi.structural_map(stmt, (tirx.Var, lambda var: names.get(var, var))) if names else stmt

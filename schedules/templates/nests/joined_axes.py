@@ -18,7 +18,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.ir.expr import TensorLoad
 
-from schedules.templates.common.structure import Placed, nodes_below, places, rooted
+from schedules.templates.common.structure import Placed, nest_of, nodes_below, places, renamed, rooted
 
 Pair = tuple[object, int]
 """Two neighbours, by the first one: axes of a block (by its name), or of a tensor."""
@@ -154,7 +154,7 @@ def _smaller(tensor: tirx.Var, pairs: set[Pair]) -> tirx.Var:
 
 def _rebuilt(block: s_tir.SBlock, pairs: set[Pair], tensors: Mapping[tirx.Var, tirx.Var]) -> tirx.Stmt:
     """The nest of a block over the joined axes."""
-    axes, names = list[tirx.IterVar](), dict[tirx.Var, tirx.Var]()
+    axes, names = list[tirx.IterVar](), dict(tensors)
     for run in _runs(block.name_hint, len(block.iter_vars), pairs):
         first, extent = block.iter_vars[run[0]], 1
         for at in run:
@@ -166,17 +166,14 @@ def _rebuilt(block: s_tir.SBlock, pairs: set[Pair], tensors: Mapping[tirx.Var, t
         names[first.var] = var
 
     def place(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-        return [renamed(indices[run[0]]) for run in _runs(tensor, len(indices), pairs)]
-
-    def renamed(node: tirx.Expr) -> tirx.Expr:
-        return tvm_ffi.structural_map(node, (tirx.Var, lambda var: names.get(var, tensors.get(var, var))))
+        return [renamed(indices[run[0]], names) for run in _runs(tensor, len(indices), pairs)]
 
     def load(old: TensorLoad) -> TensorLoad:
         kept = [old.indices[run[0]] for run in _runs(old.source, len(old.indices), pairs)]
         return tirx.BufferLoad(tensors[old.source], kept)
 
     def moved(store: tirx.BufferStore) -> tirx.BufferStore:
-        value = renamed(tvm_ffi.structural_map(store.value, (TensorLoad, load), order="post"))
+        value = renamed(tvm_ffi.structural_map(store.value, (TensorLoad, load), order="post"), names)
         return tirx.BufferStore(tensors[store.buffer], value, place(store.buffer, store.indices))
 
     def region(old: tirx.BufferRegion) -> tirx.BufferRegion:
@@ -188,9 +185,4 @@ def _rebuilt(block: s_tir.SBlock, pairs: set[Pair], tensors: Mapping[tirx.Var, t
     init = None if block.init is None else moved(block.init)
     reads, writes = (list(map(region, regions)) for regions in (block.reads, block.writes))
     body = moved(block.body)
-    new = s_tir.SBlock(axes, reads, writes, block.name_hint, body, init=init, annotations=block.annotations)
-    loops = [tirx.Var(f"i{number}", axis.var.ty.dtype) for number, axis in enumerate(axes)]
-    stmt: tirx.Stmt = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), new)
-    for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
-        stmt = tirx.For(loop, tirx.const(0, loop.ty.dtype), axis.dom.extent, tirx.ForKind.SERIAL, stmt)
-    return stmt
+    return nest_of(s_tir.SBlock(axes, reads, writes, block.name_hint, body, init=init, annotations=block.annotations))

@@ -3,7 +3,7 @@
     config ─template→ Nest ─to_tir→ schedule ─LLVM→ object
                            └─to_assembly→ text ─as→ object
 
-``product_nests.py`` builds nests, ``nest_to_tir.py`` and ``assembly/nest_to_assembly.py`` render them. Features and
+``product_nests.py`` builds nests, ``nest_to_tir.py`` and ``nested_template.py`` render them. Features and
 cycles read the same nest. Built from the columns of a space, its extents are (n,) arrays, one number per config.
 """
 

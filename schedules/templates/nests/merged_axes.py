@@ -20,7 +20,16 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 from tvm.sym.pattern import detect_linear_equation
 
-from schedules.templates.common.structure import REDUCE, SPATIAL, blocks_in_order, extents, nodes_below, rooted
+from schedules.templates.common.structure import (
+    REDUCE,
+    SPATIAL,
+    blocks_in_order,
+    extents,
+    nest_of,
+    nodes_below,
+    renamed,
+    rooted,
+)
 
 TURNED = "tune.turned"
 """Annotation of a stage whose innermost axis became two: what ``turned_axis`` was before."""
@@ -116,7 +125,7 @@ def overlapping(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
         whole = Range.from_min_extent(tirx.const(0, dtype), tirx.const(size, dtype))
         axes.append(tirx.IterVar(whole, tirx.Var(name, dtype), SPATIAL))
     start = tirx.min(axes[-2].var * tirx.const(vector, dtype), tirx.const(length - vector, dtype))
-    body = _renaming({old.var: start + axes[-1].var})(block.body)
+    body = renamed(block.body, {old.var: start + axes[-1].var})
     annotations = {**dict(block.annotations), TURNED: tirx.const(turned_axis(block), "int32")}
     turned = s_tir.SBlock(axes, block.reads, block.writes, block.name_hint, block.body, annotations=annotations)
     return tirx.PrimFunc(func.params, rooted([_nest(axes, turned, body)], []), func.ret_type, func.attrs)
@@ -147,9 +156,8 @@ def _cut(block: s_tir.SBlock) -> s_tir.SBlock:
         return s_tir.SBlock(
             block.iter_vars, block.reads, block.writes, block.name_hint, simple, annotations=block.annotations
         )
-    at = _renaming(values)
-    moved = _with_indices(simple, lambda index: analyzer.simplify(at(index)))
-    body = tirx.BufferStore(moved.buffer, at(moved.value), moved.indices)
+    moved = _with_indices(simple, lambda index: analyzer.simplify(renamed(index, values)))
+    body = tirx.BufferStore(moved.buffer, renamed(moved.value, values), moved.indices)
     return s_tir.SBlock(axes, block.reads, block.writes, block.name_hint, body, annotations=block.annotations)
 
 
@@ -245,22 +253,17 @@ def _rebuilt(
                 value = tirx.floormod(value, tirx.const(own[position], dtype))
             kind = block.iter_vars[axis].var.ty.dtype
             values[block.iter_vars[axis].var] = tirx.const(0, kind) if own[position] == 1 else tirx.Cast(kind, value)
-    at = _renaming(values)
 
     def place(buffer: tirx.Var, indices: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-        return [analyzer.simplify(at(_offset(buffer, indices)))]
+        return [analyzer.simplify(renamed(_offset(buffer, indices), values))]
 
     def load(old: TensorLoad) -> TensorLoad:
         return tirx.BufferLoad(flat[old.source], place(old.source, old.indices))
 
     store = block.body
-    value = at(tvm_ffi.structural_map(store.value, (TensorLoad, load), order="post"))
+    value = renamed(tvm_ffi.structural_map(store.value, (TensorLoad, load), order="post"), values)
     body = tirx.BufferStore(flat[store.buffer], value, place(store.buffer, store.indices))
     return _nest(axes, block, body)
-
-
-def _renaming(values: dict[tirx.Var, tirx.Expr]) -> Callable[[tirx.Expr], tirx.Expr]:
-    return lambda node: tvm_ffi.structural_map(node, (tirx.Var, lambda var: values.get(var, var)))
 
 
 def _nest(axes: Sequence[tirx.IterVar], block: s_tir.SBlock, body: tirx.BufferStore) -> tirx.Stmt:
@@ -270,12 +273,7 @@ def _nest(axes: Sequence[tirx.IterVar], block: s_tir.SBlock, body: tirx.BufferSt
         if not any(load.source.same_as(buffer) for buffer in read):
             read.append(load.source)
     reads, writes = ([_all_of(buffer) for buffer in buffers] for buffers in (read, [body.buffer]))
-    rebuilt = s_tir.SBlock(axes, reads, writes, block.name_hint, body, annotations=block.annotations)
-    loops = [tirx.Var(f"i{number}", axis.var.ty.dtype) for number, axis in enumerate(axes)]
-    stmt: tirx.Stmt = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), rebuilt)
-    for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
-        stmt = tirx.For(loop, tirx.const(0, loop.ty.dtype), axis.dom.extent, tirx.ForKind.SERIAL, stmt)
-    return stmt
+    return nest_of(s_tir.SBlock(axes, reads, writes, block.name_hint, body, annotations=block.annotations))
 
 
 def _all_of(buffer: tirx.Var) -> tirx.BufferRegion:

@@ -8,15 +8,12 @@ Splitting the loop instead would leave a condition in front of every vector, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
-from schedules.templates.common.structure import REDUCE, blocks_in_order, extents, root_nests, rooted
-
-Rename = Callable[[object], object]
+from schedules.templates.common.structure import REDUCE, blocks_in_order, extents, nest_of, renamed, root_nests, rooted
 
 
 def split_tails(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
@@ -43,9 +40,9 @@ def split_tails(func: tirx.PrimFunc, vector: int) -> tirx.PrimFunc:
 def _main(block: s_tir.SBlock, main: tirx.Var, whole: int) -> tirx.Stmt:
     """The block over the first ``whole`` elements, into ``main``."""
     axes, names = _fresh_axes(block, whole)
-    rename = _renaming({**names, block.body.buffer: main})
-    reads = [rename(region) for region in block.reads]
-    return _nest(axes, block, rename, rename(block.body), reads, f"{block.name_hint}_main")
+    names[block.body.buffer] = main
+    reads = [renamed(region, names) for region in block.reads]
+    return _nest(axes, block, names, renamed(block.body, names), reads, f"{block.name_hint}_main")
 
 
 def _rest(block: s_tir.SBlock, main: tirx.Var, whole: int, left: int) -> tirx.Stmt:
@@ -53,15 +50,16 @@ def _rest(block: s_tir.SBlock, main: tirx.Var, whole: int, left: int) -> tirx.St
     axes, names = _fresh_axes(block, left + 1)
     position = next(axis.var for axis in block.iter_vars if axis.iter_type == REDUCE)
     step = names[position]
+    whole_row = renamed(block.writes[0], {**names, block.body.buffer: main})
     # At step 0 this names an element that exists, and its value is not used.
-    rename = _renaming({**names, position: step + tirx.const(whole - 1, step.ty.dtype)})
-    indices = [rename(index) for index in block.body.indices]
+    names[position] = step + tirx.const(whole - 1, step.ty.dtype)
+    indices = [renamed(index, names) for index in block.body.indices]
     value = block.body.value
     first = tirx.BufferLoad(main, indices)
-    added = tirx.if_then_else(step == tirx.const(0, step.ty.dtype), first, rename(value.b))
-    body = tirx.BufferStore(block.body.buffer, type(value)(rename(value.a), added), indices)
-    whole_row = _renaming({**names, block.body.buffer: main})(block.writes[0])
-    return _nest(axes, block, rename, body, [*(rename(region) for region in block.reads), whole_row], block.name_hint)
+    added = tirx.if_then_else(step == tirx.const(0, step.ty.dtype), first, renamed(value.b, names))
+    body = tirx.BufferStore(block.body.buffer, type(value)(renamed(value.a, names), added), indices)
+    reads = [*(renamed(region, names) for region in block.reads), whole_row]
+    return _nest(axes, block, names, body, reads, block.name_hint)
 
 
 def _fresh_axes(block: s_tir.SBlock, length: int) -> tuple[list[tirx.IterVar], dict[tirx.Var, tirx.Expr]]:
@@ -75,19 +73,14 @@ def _fresh_axes(block: s_tir.SBlock, length: int) -> tuple[list[tirx.IterVar], d
     return axes, names
 
 
-def _renaming(names: Mapping[tirx.Var, tirx.Expr]) -> Rename:
-    return lambda node: tvm_ffi.structural_map(node, (tirx.Var, lambda var: names.get(var, var)))
-
-
 def _nest(
-    axes: list[tirx.IterVar], block: s_tir.SBlock, rename: Rename, body: object, reads: list[object], name: str
+    axes: Sequence[tirx.IterVar],
+    block: s_tir.SBlock,
+    names: Mapping[tirx.Var, tirx.Expr],
+    body: tirx.Stmt,
+    reads: Sequence[tirx.BufferRegion],
+    name: str,
 ) -> tirx.Stmt:
     """Plain loops around a block made from the parts given and the renamed rest of ``block``."""
-    loops = [tirx.Var(f"i{index}", axis.var.ty.dtype) for index, axis in enumerate(axes)]
-    writes = [rename(region) for region in block.writes]
-    rebuilt = s_tir.SBlock(axes, reads, writes, name, body, init=rename(block.init), annotations=block.annotations)
-    stmt: tirx.Stmt = s_tir.SBlockRealize(loops, tirx.const(True, "bool"), rebuilt)
-    for loop, axis in zip(reversed(loops), reversed(axes), strict=True):
-        zero = tirx.const(0, loop.ty.dtype)
-        stmt = tirx.For(loop, zero, axis.dom.extent, tirx.ForKind.SERIAL, stmt)
-    return stmt
+    writes, init = [renamed(region, names) for region in block.writes], renamed(block.init, names)
+    return nest_of(s_tir.SBlock(axes, reads, writes, name, body, init=init, annotations=block.annotations))

@@ -11,7 +11,7 @@ not divide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 from tvm.sym.pattern import detect_linear_equation
 
-from schedules.templates.common.structure import SPATIAL, blocks_in_order, extents, nodes_below, rooted
+from schedules.templates.common.structure import SPATIAL, blocks_in_order, extents, nodes_below, renamed, rooted
 
 SIZES = {"float32": 4, "int32": 4, "float16": 2, "int16": 2, "int8": 1, "uint8": 1}
 """Types whose squares are turned → bytes. Squares of 8-byte elements gain nothing, as vectors have so few of them."""
@@ -64,7 +64,7 @@ class Turn:
     def at(self, places: Sequence[tirx.Expr]) -> tirx.Expr:
         """``position`` at a place along every axis."""
         values = dict(zip(self.axes, places, strict=True))
-        return tvm_ffi.structural_map(self.position, (tirx.Var, lambda var: values.get(var, var)))
+        return renamed(self.position, values)
 
     @property
     def side(self) -> int:
@@ -256,13 +256,9 @@ def _cut(position: tirx.Expr, axes: Axes) -> tuple[tirx.Expr, Axes]:
         dtype = var.ty.dtype
         outer_var, inner_var = (tirx.Var(f"{var.name}{end}", dtype) for end in ("o", "i"))
         joined = outer_var * tirx.const(inner, dtype) + inner_var
-        position = tvm_ffi.structural_map(position, (tirx.Var, _renamed(var, joined)))
+        position = renamed(position, {var: joined})
         axes[number : number + 1] = [(outer_var, size // inner), (inner_var, inner)]
     return position, axes
-
-
-def _renamed(old: tirx.Var, new: tirx.Expr) -> Callable[[tirx.Var], tirx.Expr]:
-    return lambda var: new if var.same_as(old) else var
 
 
 Part = Any  # tirx.FloorMod or tirx.FloorDiv; TVM has no types to check against

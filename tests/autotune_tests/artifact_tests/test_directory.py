@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import stat
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from autotune.artifact.directory import read_artifact, read_tasks, write_artifact
 from autotune.artifact.identity import identity
 from autotune.artifact.make_plan import make_plan
-from autotune.artifact.manifest import read_manifest, sealed, sha256
+from autotune.artifact.manifest import digest_of, read_manifest, sealed, sha256
 from autotune.backends.cpu.cpu_build import build_artifact
 from autotune.host.pages import ALIGNMENT
 from schedules.vocabulary.errors import ArtifactError
@@ -41,6 +42,16 @@ def refusal(path):
         read_artifact(path)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_an_artifact_without_steps_is_of_an_older_version(tiny_built, tmp_path):
+    """TVM's virtual machine ran such artifacts."""
+    old = tmp_path / "old.tuned"
+    shutil.copytree(tiny_built.artifact, old)
+    (old / "steps.json").write_text("null")
+    digests = json.loads((old / "manifest.json").read_text())["sha256"]
+    rewrite_manifest(old, sha256={**digests, "steps.json": digest_of(old / "steps.json")})
+    assert refusal(old) == f"{old} was built by an older version; renew it with 'tune build MODEL'"
 
 
 def test_what_was_written_is_read(tiny_built, program, plan):

@@ -15,6 +15,11 @@ NOTE = RunNote({"model": "m.onnx"}, (), (), (LogView(("a",), ("t",), "[]"),), "a
 CPU = Target("llvm", isa="avx2", threads=2)
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(known_runs, "cache_folder", lambda: tmp_path)
+
+
 @pytest.fixture
 def model(tmp_path):
     (tmp_path / "m.onnx").write_bytes(b"weights")
@@ -22,30 +27,30 @@ def model(tmp_path):
 
 
 def test_a_note_comes_back(tmp_path):
-    write_note("key", NOTE, tmp_path)
-    assert read_note("key", tmp_path) == NOTE
-    assert read_note("other", tmp_path) is None
+    write_note("key", NOTE)
+    assert read_note("key") == NOTE
+    assert read_note("other") is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"views": 3}', '{"unknown": 1}'])
 def test_a_damaged_note_is_none(tmp_path, text):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "key.json").write_text(text)
-    assert read_note("key", tmp_path) is None
+    assert read_note("key") is None
 
 
 def test_only_the_newest_notes_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(known_runs, "MOST_NOTES", 2)
     for number in range(4):
-        write_note(str(number), NOTE, tmp_path)
+        write_note(str(number), NOTE)
         os.utime(tmp_path / "runs" / f"{number}.json", (number, number))
-    write_note("4", NOTE, tmp_path)
+    write_note("4", NOTE)
     assert sorted(path.stem for path in (tmp_path / "runs").iterdir()) == ["3", "4"]
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "runs").write_text("a file")
-    write_note("key", NOTE, tmp_path)
+    write_note("key", NOTE)
 
 
 def test_everything_that_decides_a_run_is_in_its_key(model, tmp_path, monkeypatch):

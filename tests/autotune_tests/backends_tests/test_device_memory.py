@@ -40,7 +40,6 @@ def test_a_share_of_the_weights_has_a_price():
     seconds = [capacity.at_share(held, share) for share in (1.0, 0.75, 0.5, 0.25)]
     assert seconds == sorted(seconds)
     assert capacity.at_share(held, 0.1) is None
-    assert capacity.at_share(Held(SimpleNamespace(steps=None, weights=()), 1.0), 1.0) is None
 
 
 def test_sizes_are_aligned():

@@ -5,7 +5,6 @@ import pytest
 from autotune.builder.lane_budget import SIDE_SHARE, cut_program, parallel_tasks, plan_sizes, possible_gain
 from autotune.graph.lanes import parse_lanes
 from autotune.importer.guarded_import import import_model
-from autotune.options import Options
 from schedules.target import Target
 from tests.models import catalog
 from tests.models.catalog import cached
@@ -29,17 +28,17 @@ def test_only_what_may_run_side_by_side_is_tuned_for_small_lanes(program):
 
 def test_lanes_that_cannot_gain_get_no_budget(tmp_path):
     path = catalog.save("tiny_mlp", tmp_path / "chain.onnx")
-    chain = import_model(path, Options().inputs, TWO)[1]
-    sizes = plan_sizes(chain, TWO, parse_lanes("auto", 2), Options(lanes="auto"))
+    chain = import_model(path, {}, TWO)[1]
+    sizes = plan_sizes(chain, TWO, parse_lanes("auto", 2))
     assert list(sizes) == [2]
     assert sizes[2].share == 1.0
 
 
 def test_auto_shares_the_budget_and_names_get_all_of_it(program):
-    auto = plan_sizes(program, TWO, parse_lanes("auto", 2), Options(lanes="auto"))
+    auto = plan_sizes(program, TWO, parse_lanes("auto", 2))
     assert sum(size.share for size in auto.values()) == pytest.approx(1.0)
     assert auto[1].tasks < auto[2].tasks
     assert 0.0 < auto[1].share <= SIDE_SHARE
-    named = plan_sizes(program, TWO, parse_lanes("cpu:2x1", 2), Options(lanes="cpu:2x1"))
+    named = plan_sizes(program, TWO, parse_lanes("cpu:2x1", 2))
     assert list(named) == [1]
     assert named[1].share == 1.0

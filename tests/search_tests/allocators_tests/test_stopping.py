@@ -48,7 +48,7 @@ def test_run_limits() -> None:
     assert why_run_done([replace(s, exhausted=True) for s in states], 0.0, Limits()) == "every task is done"
 
 
-@pytest.mark.parametrize("wrong", [{"budget_s": 0.0}, {"trials": -1}, {"near_bound": 0.9}, {"plateau_trials": 0}])
+@pytest.mark.parametrize("wrong", [{"budget_s": 0.0}, {"trials": -1}, {"plateau_trials": 0}])
 def test_limits_check_themselves(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         Limits(**wrong)  # type: ignore[arg-type]

@@ -50,12 +50,11 @@ def scattered(bb: relax.BlockBuilder, inputs: Inputs, attrs: dict[str, Any], ops
         ModelError: if data and updates differ in rank, or along another axis than that of the indices.
     """
     operands = [operand for operand in inputs if operand is not None]
-    known = all(not isinstance(operand, relax.ShapeExpr) for operand in operands)
-    if known and not math.prod(sizes_of(operands[1])):
+    if not math.prod(sizes_of(operands[1])):
         return operands[0]  # nothing is scattered
-    if known and str(attrs["tvm_custom"]["kind"]) == "ScatterElements":
+    if str(attrs["tvm_custom"]["kind"]) == "ScatterElements":
         _refuse_corner(sizes_of(operands[0]), sizes_of(operands[1]), int(attrs.get("axis", 0)))
-    kernel = _by_hand(bb, operands, attrs) if known and attrs["tvm_custom"][BY_HAND] else None
+    kernel = _by_hand(bb, operands, attrs) if attrs["tvm_custom"][BY_HAND] else None
     return at_places(bb, inputs, attrs, opset) if kernel is None else kernel
 
 

@@ -1,17 +1,13 @@
-"""Kernels from the workers' object files into one library, called step by step or by the virtual machine."""
+"""Kernels from the workers' object files into one library."""
 
-import numpy as np
 import pytest
 import tvm
-from tvm import relax
 
-from autotune.artifact.apply_plan import apply_plan
 from autotune.artifact.plan import Choice, Plan
 from autotune.backends.cpu import linking
-from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, compile_kernels, link_kernels, link_library
+from autotune.backends.cpu.linking import CORE, CORE_OPTIONS, compile_kernels, link_kernels
 from autotune.host.compilers import compile_with
 from autotune.measure.measurer import symbol_of
-from autotune.runtime.session import InferenceSession
 from schedules.lower import BASELINE
 from schedules.space import Knob, Space
 from schedules.vocabulary.errors import MeasureError
@@ -82,14 +78,3 @@ def test_the_core_is_compiled_once(kernels, tmp_path, monkeypatch):
     monkeypatch.setattr(linking, "CORE_OPTIONS", (*CORE_OPTIONS, "-DOTHER"))
     link_kernels(kernels, tmp_path / "third.so")
     assert sum(str(CORE) in arguments for arguments in commands) == 2
-
-
-def test_the_virtual_machine_runs_the_same_kernels(program, kernels, tiny_built, tmp_path):
-    ready = apply_plan(program, plan_with(program))
-    link_library(ready, target(), kernels, tmp_path / "model.so")
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
-    x = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)
-    outputs = machine["main"](*map(tvm.runtime.tensor, (x, *ready.weights)))
-    from_steps = InferenceSession(tiny_built.artifact).run(None, {"data": x})
-    for ours, theirs in zip(outputs, from_steps, strict=True):
-        assert np.array_equal(ours.numpy(), theirs)

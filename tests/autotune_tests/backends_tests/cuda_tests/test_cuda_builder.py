@@ -20,12 +20,11 @@ def test_a_library_is_built_in_a_worker(tmp_path):
     wrong = Config("cuda_gemm/1", (("tm", 3),))
     good = claim(func, target).space.initial[0]
     library = tmp_path / "model.so"
-    chosen = build_kernels([Wanted("tune_a", program_of(func), (wrong, good))], target, library, tmp_path)["tune_a"]
+    chosen = build_kernels([Wanted("tune_a", program_of(func), (wrong, good))], target, library)["tune_a"]
     assert chosen.config == good
     assert {kernel.arch for kernel in chosen.kernels} == {"sm_80"}
     assert chosen.local_bytes == 0
     assert library.stat().st_size > 0
-    assert "__global__" in (tmp_path / "tune_a.cu").read_text()
 
 
 def test_kernels_that_were_compiled_apart_are_one_library(tmp_path):

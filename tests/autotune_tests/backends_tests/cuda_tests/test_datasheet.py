@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.backends.cuda.datasheet import L2_PER_MEMORY, PEAKS, datasheet_roofline
+from autotune.backends.cuda.cuda_backend import L2_PER_MEMORY, PEAKS, datasheet_roofline
 from schedules.target import CUDA_ARCHS, Target
 
 

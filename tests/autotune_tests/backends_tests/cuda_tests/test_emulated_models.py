@@ -64,7 +64,6 @@ def run(
     )
     ready = apply_plan(program, plan)
     steps = flatten(ready, {})
-    assert steps is not None
     kernels = {
         symbol_of(task.key): Emulated(
             lower(load_program(program.programs[task.key]), plan.config(task.key), TARGET), TARGET

@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from autotune.importer.conversion.operator_catalog import import_graph
 from tests.autotune_tests.importer_tests.built import close, imported, run
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
-def test_one_kernel_with_the_shape_of_the_offsets():
+def test_computed_filters_have_the_shape_of_the_offsets():
     shapes = {"x": (1, 4, 6, 6), "w": (8, 4, 3, 3), "o": (1, 18, 4, 4), "b": (8,), "m": (1, 9, 4, 4)}
     node = helper.make_node("DeformConv", list(shapes), ["y"], "deform")
     module = import_graph(model_of([node], [value(name, shape) for name, shape in shapes.items()], ["y"], opset=19))
     assert [int(n) for n in module["main"].ret_ty.shape] == [1, 8, 4, 4]
-    assert [var.name_hint for var, _ in module.functions_items()].count("deform_conv") == 1
+    assert [var.name_hint for var, _ in module.functions_items()].count("deform_columns") == 1
 
 
 GEOMETRIES = {
@@ -50,6 +50,19 @@ def constant_filters(attributes, mask, rng):
 def test_constant_filters_give_the_same(attributes, mask, tmp_path):
     model, feed = constant_filters(attributes, mask, np.random.default_rng(0))
     assert close(*run(model, tmp_path, feed))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_computed_filters_give_the_same(groups, kind, tmp_path):
+    model, feed = constant_filters({"group": groups, "pads": [1, 1, 1, 1]}, True, np.random.default_rng(0))
+    feed |= {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    feed = {name: array.astype(kind) for name, array in feed.items()}
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    inputs = [value(name, feed[name].shape, number) for name in feed]
+    computed = model_of(list(model.graph.node), inputs, ["y"], opset=19)
+    computed.graph.output[0].type.tensor_type.elem_type = number
+    assert close(*run(computed, tmp_path, feed))
 
 
 def test_positions_outside_and_nan_count_as_in_onnxruntime(tmp_path):

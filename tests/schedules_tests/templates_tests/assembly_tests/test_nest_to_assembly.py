@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from schedules.lower import claim
-from schedules.templates.assembly.nest_to_assembly import to_assembly
 from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.instructions.hot_loop import hot_loop
 from schedules.templates.nests.loop_nest import Role
+from schedules.templates.nests.nested_template import to_assembly
 from tests.schedules_tests.programs import Case
 from tests.schedules_tests.templates_tests.assembly_tests.assembled import TARGET
 from tests.schedules_tests.templates_tests.nests_tests.nest_cases import NESTED, is_direct, nest_of

@@ -10,11 +10,11 @@ from tvm import te, tirx
 
 from schedules.lower import assembly, claim
 from schedules.templates.assembly.elements import REACH
-from schedules.templates.assembly.nest_to_assembly import to_assembly
 from schedules.templates.assembly.vectors import OutOfScope
 from schedules.templates.common.structure import find_anchor
 from schedules.templates.common.windows import Window
 from schedules.templates.cpu.conv2d import conv2d
+from schedules.templates.nests.nested_template import to_assembly
 from schedules.templates.nests.product_nests import conv2d_nest
 from tests.schedules_tests.cases import CASES
 from tests.schedules_tests.programs import Shape, from_te, shapes

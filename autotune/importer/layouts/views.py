@@ -143,7 +143,8 @@ def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) 
         y, in_y = _alone(layouts, call.args[1], "kn")
         return Value(shape, matrix=emit(layouts.matrix(left), y, f"mk,{in_y}->mn"))
     batch = "abcd"[: rank - 2]
-    if sizes[0] == sizes[1] and right is not None and (left is not None or shape[-2] > 1):
+    is_packed = left is not None or shape[-2] > 1 or shape[-1] % 2 > 0  # one row of a constant: where no tile fits
+    if sizes[0] == sizes[1] and right is not None and is_packed:
         x, in_x = _factor(layouts, call.args[0], batch + "mk")
     elif math.prod(sizes[0] or ()) == 1 and right is not None and sizes[1] == shape[:-2]:
         x, in_x = _alone(layouts, call.args[0], "mk")

@@ -27,6 +27,7 @@ from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cuda.cuda_structure import PASSES
+from schedules.templates.instructions.kept_differences import differences_kept
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.vocabulary.errors import InstallError, ScheduleError
 
@@ -76,7 +77,7 @@ def compile_kernels(functions: Mapping[str, tirx.PrimFunc], target: Target) -> t
     Args:
         functions: name in the module → function.
     """
-    kept = {name: exact_indices(nan_kept(func, spelt=True)) for name, func in functions.items()}
+    kept = {name: exact_indices(nan_kept(differences_kept(func), spelt=True)) for name, func in functions.items()}
     named = {name: func.with_attr("global_symbol", name) for name, func in kept.items()}
     with nvrtc_for(target.arch) as compiled, tvm.transform.PassContext(config=dict(PASSES)):
         return tvm.compile(tvm.IRModule(named), target=tvm_target(target)), compiled

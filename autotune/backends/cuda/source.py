@@ -18,6 +18,7 @@ from schedules.lower import tvm_target
 from schedules.target import Target
 from schedules.templates.common.indices import exact_indices
 from schedules.templates.cuda.cuda_structure import PASSES
+from schedules.templates.instructions.kept_differences import differences_kept
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.vocabulary.errors import check
 
@@ -75,7 +76,7 @@ def kernels_of(source: str) -> str:
 
 def cuda_program(sch: s_tir.Schedule, target: Target) -> CudaProgram:
     """TVM's own steps of a build, stopped before the compiler."""
-    native, func = tvm_target(target), exact_indices(nan_kept(sch.mod["main"], spelt=True))
+    native, func = tvm_target(target), exact_indices(nan_kept(differences_kept(sch.mod["main"]), spelt=True))
     with native, tvm.transform.PassContext(config=dict(PASSES)):
         pipeline, _, device_passes = tvm.tirx.get_default_tir_pipeline(native)
         module = tvm.IRModule({"main": func})

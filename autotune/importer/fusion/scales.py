@@ -26,6 +26,10 @@ FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, *HALVES)
 LARGEST = 2.0**60
 """Largest factor that weights are multiplied by: a heuristic guard against overflow."""
 
+ROUNDS = 2.0**16
+"""A shift of at least this much is added by itself, since it rounds: (x + b) − b is x to the spacing of floats near b.
+A heuristic bound: exporters round to integers with 1.5 · 2^23."""
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -154,7 +158,8 @@ def _scaled(scope: FusionScope, weight: str, factor: Factor) -> str | None:
 def _moved(product: Node, scale: Factor | None, shift: Factor | None, beta: float = 1.0) -> Array | None:
     """``beta`` · bias · scale + shift, where the bias of ``product`` is its third input.
 
-    Empty where there is neither bias nor shift; None where the bias is no constant or the result is too large.
+    Empty where there is neither bias nor shift; None where the bias is no constant, the result is too large, or one
+    of both rounds.
     """
     scope, bias, dtype = scope_of(product), product.input(2), product.dtype(0)
     value = np.zeros(()) if bias or shift is not None else np.zeros(0)
@@ -162,10 +167,18 @@ def _moved(product: Node, scale: Factor | None, shift: Factor | None, beta: floa
         if not scope.is_weight(bias) or scope.types.get(bias) not in FLOATS:
             return None
         value = beta * scope.weight(bias).astype(np.float64) * (1.0 if scale is None else scale)
-    value = value if shift is None else value + shift
+    if shift is not None:
+        if _rounds(value, shift):
+            return None
+        value = value + shift
     with np.errstate(over="ignore"):
         offset = value.astype(dtype)
     return offset if np.isfinite(offset).all() else None
+
+
+def _rounds(shift: Factor, other: Factor) -> bool:
+    """Return whether one of two shifts that follow each other rounds what it is added to."""
+    return bool(((np.maximum(abs(shift), abs(other)) >= ROUNDS) & (shift != 0) & (other != 0)).any())
 
 
 def written(e: Emit, node: Node, inputs: list[str], **attributes: object) -> str:
@@ -203,7 +216,10 @@ class _Norms(Step):
             more = affine_of(Node(reader, self.scope))
             if more is None or not more.along(1):
                 break
-            result, factor = str(reader.output[0]), 1.0 if more.scale is None else more.scale
+            factor = 1.0 if more.scale is None else more.scale
+            if more.shift is not None and _rounds(shift * factor, more.shift):
+                break
+            result = str(reader.output[0])
             self._joined.add(result)
             scale, shift = scale * factor, shift * factor + (0.0 if more.shift is None else more.shift)
         kind = self.scope.types[step.data]

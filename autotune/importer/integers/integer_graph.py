@@ -220,6 +220,8 @@ class _Divided(LevelsStep):
     """The same of several tensors."""
     PICKS = MOVES | {"Relu", "Clip", "Concat", "MaxPool", "GlobalMaxPool", "Max", "Min", "Resize", "Upsample"}
     """Operators whose results are numbers that they read."""
+    ALONE = frozenset({"LeakyRelu", "Neg", "Abs", "Add", "Sub", "Mul", "Div"})
+    """Operators whose results are as few as numbers that they read, if other operands are constants."""
 
     def replaced(self, node: NodeProto) -> bool:
         """See the module's docstring."""
@@ -246,7 +248,7 @@ class _Divided(LevelsStep):
         return str(maker.input[0]) if zero is not None and zero.size == 1 and int(zero.reshape(())) == least else x
 
     def _is_picked(self, x: str, depth: int) -> bool:
-        """Return whether ``x`` has numbers that bytes stand for.
+        """Return whether ``x`` has numbers that bytes stand for, or functions of one such number.
 
         They are multiples of a scale, so many lie halfway between two levels of the other: 3 · 0.05 is 2.5 · 0.06.
         Such are rounded as in ONNX Runtime only if they are multiplied and divided as there.
@@ -256,6 +258,9 @@ class _Divided(LevelsStep):
             return self.is_constant(x)
         if maker.op_type == "DequantizeLinear":
             return True
+        if maker.op_type in self.ALONE:
+            varied = [str(name) for name in maker.input if not self.is_constant(name)]
+            return len(varied) == 1 and self._is_picked(varied[0], depth + 1)
         if maker.op_type not in self.PICKS or (maker.op_type in ("Resize", "Upsample") and not _is_move(maker)):
             return False
         several = maker.op_type in ("Concat", "Max", "Min")

@@ -143,8 +143,9 @@ def product(layouts: TensorLayouts, call: relax.Call, shape: Shape, emit: Emit) 
         y, in_y = _alone(layouts, call.args[1], "kn")
         return Value(shape, matrix=emit(layouts.matrix(left), y, f"mk,{in_y}->mn"))
     batch = "abcd"[: rank - 2]
-    if sizes[0] == sizes[1] and left is not None and right is not None:
-        x, in_x = _read_operand(layouts, left, batch + "mk")
+    is_packed = left is not None or shape[-2] > 1 or shape[-1] % 2 > 0  # one row of a constant: where no tile fits
+    if sizes[0] == sizes[1] and right is not None and is_packed:
+        x, in_x = _factor(layouts, call.args[0], batch + "mk")
     elif math.prod(sizes[0] or ()) == 1 and right is not None and sizes[1] == shape[:-2]:
         x, in_x = _alone(layouts, call.args[0], "mk")
     else:
@@ -178,6 +179,15 @@ def _alone(layouts: TensorLayouts, expr: relax.Expr, letters: str) -> tuple[rela
     if len(value.shape) == 2:
         return _read_operand(layouts, value, letters)
     return layouts.reshaped(layouts.plain(value), value.shape[-2:]), letters
+
+
+def _factor(layouts: TensorLayouts, expr: relax.Expr, letters: str) -> tuple[relax.Expr, str]:
+    """An activation, or a constant such as the queries that a model has learnt, as it lies in memory."""
+    value, array = layouts.value(expr), layouts.array(expr)
+    if value is not None:
+        return _read_operand(layouts, value, letters)
+    assert array is not None
+    return layouts.constant(array), letters
 
 
 def _read_operand(layouts: TensorLayouts, value: Value, letters: str) -> tuple[relax.Expr, str]:

@@ -32,6 +32,7 @@ from schedules.templates.instructions.blocked_sums import blocked_sums
 from schedules.templates.instructions.byte_lookup import tables_in_registers
 from schedules.templates.instructions.dot_passes import operands_loaded, rounded_in_hardware
 from schedules.templates.instructions.dots import definitions
+from schedules.templates.instructions.kept_differences import differences_kept
 from schedules.templates.instructions.kept_nan import nan_kept
 from schedules.templates.instructions.llvm_target import cpu_features
 from schedules.templates.instructions.outer_choices import choices_in_front
@@ -359,5 +360,6 @@ def compiled(func: tirx.PrimFunc, symbol: str, target: tvm.target.Target) -> tvm
     Raises:
         RuntimeError and its like, of TVM or LLVM, for what they cannot compile.
     """
-    module = tvm.IRModule({symbol: both_sides(exact_indices(wrapped(func))).with_attr("global_symbol", symbol)})
+    func = both_sides(exact_indices(differences_kept(wrapped(func))))
+    module = tvm.IRModule({symbol: func.with_attr("global_symbol", symbol)})
     return tvm.compile(module, target=target, tir_pipeline=CPU)

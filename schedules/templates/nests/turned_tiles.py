@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
@@ -106,11 +107,18 @@ def turn_of(func: tirx.PrimFunc) -> Turn | None:
     position, axes = _cut(_position(load.source, load.indices), list(zip(variables, shape, strict=True)))
     axes = [(var, size) for var, size in axes if size > 1]
     across = [number for number, (var, _) in enumerate(axes[:-1]) if _goes_by_one(position, var)]
-    if len(across) != 1 or _goes_by_one(position, axes[-1][0]):
+    if len(across) != 1 or _goes_by_one(position, axes[-1][0]) or _repeated(position, axes) >= SIDES[-1]:
         return None
     names, sizes = zip(*axes, strict=True)
     turn = Turn(load, store.value, names, sizes, position, across[0])
     return turn if turn.side else None
+
+
+def _repeated(position: tirx.Expr, axes: Sequence[tuple[tirx.Var, int]]) -> int:
+    """Return how often each element stands in a row of the result: such rows need no turn."""
+    read = nodes_below(position, tirx.Var)
+    last = max((number for number, (var, _) in enumerate(axes) if any(var.same_as(own) for own in read)), default=-1)
+    return math.prod(size for _, size in axes[last + 1 :])
 
 
 def _goes_by_one(position: tirx.Expr, axis: tirx.Var) -> bool:
@@ -127,7 +135,9 @@ def in_squares(func: tirx.PrimFunc, turn: Turn, side: int, chunks: int) -> tirx.
     ]
     source = next(new for new, old in zip(flat, func.params, strict=True) if turn.load.source.same_as(old))
     nest = _Nest(turn, side, source, flat[-1]).parallel(chunks)
-    return tirx.PrimFunc(flat, rooted([nest], []), func.ret_type, func.attrs)
+    body = tirx.PrimFunc(flat, rooted([nest], []), func.ret_type, func.attrs)
+    # Each column has the same names of what its function binds, which TVM takes for one name of several values.
+    return tirx.transform.ConvertSSA()(tvm.IRModule({"main": body}))["main"]
 
 
 class _Nest:

@@ -154,6 +154,23 @@ def test_a_product_with_another_reader_stays_as_it_is():
     agree(model, fused, 0, 1e-5)
 
 
+@pytest.mark.parametrize("first", ["Conv", "Gemm", "BatchNormalization"])
+def test_shifts_that_round_are_added_one_after_the_other(first):
+    """(x + 1.5 · 2^23) − 1.5 · 2^23 rounds x to an integer."""
+    rng = np.random.default_rng(1)
+    shape = (2, 4) if first == "Gemm" else (2, 4, 5)
+    others = {"Conv": ("w", "b"), "Gemm": ("m", "b"), "BatchNormalization": ("s", "b", "b", "s")}
+    nodes = [
+        helper.make_node(first, ["x", *others[first]], ["p"]),
+        helper.make_node("Add", ["p", "c"], ["q"]),
+        helper.make_node("Sub", ["q", "c"], ["y"]),
+    ]
+    weights = {"w": rng.normal(size=(4, 4, 1)), "m": rng.normal(size=(4, 4)), "b": rng.normal(size=4), "s": np.ones(4)}
+    weights = {name: array for name, array in weights.items() if name in others[first]} | {"c": np.array(1.5 * 2.0**23)}
+    model = model_of(nodes, [value("x", shape)], ["y"], {k: v.astype(np.float32) for k, v in weights.items()})
+    agree(model, simplify(model), 0, 1e-6)
+
+
 def test_a_bias_that_stretches_a_product_is_none():
     nodes = [helper.make_node("MatMul", ["m", "w"], ["p"]), helper.make_node("Add", ["p", "k"], ["y"])]
     model = model_of(nodes, [value("m", (2, 3, 1))], ["y"], {"w": draw(1, 1), "k": draw(4)})

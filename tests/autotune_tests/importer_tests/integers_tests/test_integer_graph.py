@@ -226,16 +226,20 @@ def test_parts_of_other_scales_are_joined_as_bytes(tmp_path):
         [("Relu", {})],
         [("DepthToSpace", {"blocksize": 2}), ("Transpose", {"perm": [0, 3, 2, 1]})],
         [("MaxPool", {"kernel_shape": [3, 3]}), ("Relu", {})],
+        [("LeakyRelu", {"alpha": 0.1})],
+        [("Neg", {}), ("Mul half", {})],
+        [("Sub half", {}), ("Transpose", {"perm": [0, 3, 2, 1]}), ("Abs", {}), ("Div half", {})],
     ],
     ids=str,
 )
-@pytest.mark.parametrize(("before", "behind"), [(0.05, 0.06), (0.04, 0.1), (0.3, 0.07)])
+@pytest.mark.parametrize(("before", "behind"), [(0.05, 0.06), (0.04, 0.1), (0.3, 0.07), (0.03, 0.02)])
 def test_levels_halfway_between_two_others_go_where_onnx_runtime_puts_them(between, before, behind, tmp_path):
     nodes = [node("DequantizeLinear", "x s z", "v0")]
     for place, (kind, attributes) in enumerate(between):
-        nodes.append(node(kind, f"v{place}", f"v{place + 1}", **attributes))
+        kind, *more = kind.split()
+        nodes.append(node(kind, " ".join([f"v{place}", *more]), f"v{place + 1}", **attributes))
     nodes.append(node("QuantizeLinear", f"v{len(between)} t z", "y"))
-    scales = {"s": np.float32(before), "t": np.float32(behind), "z": np.uint8(120)}
+    scales = {"s": np.float32(before), "t": np.float32(behind), "z": np.uint8(120), "half": np.float32(0.5)}
     model = graph(nodes, [value("x", (1, 4, 8, 8), U8)], {"y": U8}, **scales)
     check(model, tmp_path, {"x": np.arange(256).astype(np.uint8).reshape(1, 4, 8, 8)})
 

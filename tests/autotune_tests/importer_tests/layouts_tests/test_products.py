@@ -86,3 +86,18 @@ def test_an_operand_that_all_products_share(name, turned, constant, tmp_path):
     templates = [task.template for task in imported(model, tmp_path).tasks]
     shared_by_rows = constant and name.startswith("rows")
     assert "batch_matmul" in templates or shared_by_rows or (constant and name == "two matrices")
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1, 8), (1, 9), (2, 8), (7, 9)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_queries_that_a_model_has_learnt(rows, count, turned, tmp_path):
+    """A constant for each head, on the left of keys in any order; one query packs only an odd number of keys."""
+    rng = np.random.default_rng(1)
+    keys = rng.standard_normal((1, count, 3, 4) if turned else (1, 3, 4, count)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["q", "t"], ["y"])]
+    nodes.insert(0, helper.make_node("Transpose", ["k"], ["t"], perm=[0, 2, 3, 1] if turned else [0, 1, 2, 3]))
+    queries = rng.standard_normal((1, 3, rows, 4)).astype(np.float32)
+    model = model_of(nodes, [value("k", keys.shape)], ["y"], {"q": queries})
+    assert close(*run(model, tmp_path, {"k": keys}))
+    templates = [task.template for task in imported(model, tmp_path).tasks]
+    assert ("batch_matmul" in templates) == (rows > 1 or count == 9)

@@ -63,6 +63,16 @@ def test_what_is_computed_of_an_element(of):
         np.testing.assert_allclose(run(func, config, WIDE, arrays), expected.T, rtol=1e-6)
 
 
+def test_functions_of_an_element_that_bind_names():
+    """A sigmoid before a permutation, as of the heads of detectors: each column of a square has names of its own."""
+    func = permuted((33, 21), (1, 0), of=lambda x: tirx.sigmoid(x) * tirx.tanh(x))
+    arrays = inputs(func)
+    (x,) = arrays
+    assert by_squares(func)
+    for config in map(claim(func, WIDE).space.config, claim(func, WIDE).space.rows):
+        np.testing.assert_allclose(run(func, config, WIDE, arrays), (np.tanh(x) / (1 + np.exp(-x))).T, rtol=2e-6)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_places_within_steps_are_put_in_order(seed):
     """Random sizes: (n, steps · channels / 16, counts, 16) → (n, channels, counts · steps), as of a decoder."""
@@ -85,7 +95,7 @@ def test_places_within_steps_are_put_in_order(seed):
 
 
 def test_others_are_left_alone():
-    """Copies, short axes, two tensors, indices as numbers and conditions on places."""
+    """Copies, short axes, two tensors, indices as numbers, conditions on places, and rows of one element."""
     x, z = te.placeholder((40, 30), name="x"), te.placeholder((30, 40), name="z")
     shape = (30, 40)
     assert not by_squares(permuted((40, 5, 30), (1, 0, 2)))
@@ -99,6 +109,8 @@ def test_others_are_left_alone():
         y = te.compute(shape, element, name="y")
         tensors = (x, z) if len(y.op.input_tensors) > 1 else (x,)
         assert not by_squares(from_te(*tensors, y))
+    v = te.placeholder((4, 16), name="v")
+    assert not by_squares(from_te(v, te.compute((64, 30), lambda c, _: v(c // 16, c % 16), name="y")))
 
 
 @pytest.mark.parametrize(("isa", "side"), [("avx512", 16), ("avx2", 8)])

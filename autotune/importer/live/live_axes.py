@@ -30,6 +30,9 @@ STRIDES = (1, 2, 4, 8, 16, 32, 64)
 """A model is looked at where its sizes are multiples of these, tried in turn: many take multiples of one alone."""
 
 
+FAR = (0.5, 0.25, 0.375, 0.125)
+"""Shares by which the first sizes of a model are below those of its set at one of the looks."""
+
 Axes = tuple[Axis, ...]
 
 
@@ -54,7 +57,7 @@ def followed_axes(
     first = flatten(load(sizes))
     for fixed in (False, True):
         for stride in STRIDES:
-            others = [_smaller(sizes, stride, half, fixed) for half in (True, False)]
+            others = [_smaller(sizes, stride, far, fixed) for far in (True, False)]
             try:
                 models = [first, *(flatten(load(other)) for other in others)]
             except ModelError:  # the model does not take such sizes
@@ -64,18 +67,21 @@ def followed_axes(
     return {}
 
 
-def _smaller(sizes: Mapping[str, int], stride: int, half: bool, fixed: bool) -> dict[str, int]:
-    """Sizes below ``sizes`` by multiples of ``stride``, at half of them or little less, and each by another number.
+def _smaller(sizes: Mapping[str, int], stride: int, far: bool, fixed: bool) -> dict[str, int]:
+    """Sizes below ``sizes`` by multiples of ``stride``, far or little, and each by another share or number.
+
+    Where two sizes grew alike at all looks, one would be taken for the other.
 
     Tables of positions may end behind ``sizes``. A size that has none below grows.
 
     Args:
-        half: whether it is about half of each.
+        far: whether they are below by the shares ``FAR``.
         fixed: whether a size of 1 stays, as a batch does in graphs for one row.
     """
     other = {}
     for number, (symbol, size) in enumerate(sizes.items()):
-        less = stride * ((size // (2 * stride) if half else 0) + 1 + number)
+        share = FAR[number % len(FAR)] if far else 0
+        less = stride * (int(share * size) // stride + 1 + (number // len(FAR) if far else number))
         other[symbol] = size if fixed and size == 1 else size - less if size > less else size + less
     return other
 
@@ -154,8 +160,6 @@ class _Follower:
 
     def _axis(self, node: Node, number: int, rank: int, column: Ints) -> Axis | None:
         """Axis ``number`` of ``rank`` of what ``node`` makes, which has these sizes."""
-        if len(set(column.tolist())) == 1:
-            return (int(column[0]),)
         rule = RULES.get(node.kind)
         own = self.axes.get(node.input(0), ())
         if rule is not None and len(own) == rank and len(own[number]) == 1:
@@ -167,12 +171,17 @@ class _Follower:
                     return axis
         if node.kind == "Concat" and number == int(node.attr("axis", 0)) % rank:
             return self._joined(node, number, column)
+        # A size that is alike at all looks may still follow an open one, as behind many strides.
+        fixed = len(set(column.tolist())) == 1
         for name in node.proto.input:
             inputs = self.axes.get(name, ())
             at = number - rank + len(inputs)  # as numbers broadcast
-            for axis in (*inputs[at : at + 1], *inputs) if at >= 0 else inputs:
+            aligned = inputs[at : at + 1] if at >= 0 else ()
+            for axis in aligned if fixed else (*aligned, *inputs):
                 if is_open(axis) and self._is(axis, column):
                     return axis
+        if fixed:
+            return (int(column[0]),)
         return self._by_sizes.get(tuple(column.tolist()))
 
     def _joined(self, node: Node, number: int, column: Ints) -> Axis | None:

@@ -51,7 +51,11 @@ def test_the_last_axis_follows(axes, value, last):
 
 def test_a_reshape_puts_parts_together(axes):
     assert axes["r"][2] == (2, Extent("n", Growth(((1, 3, 4),))))
-    assert axis_symbols(axes["f"][0]) == ["n"]  # a concatenation with one row holds this model to a batch of 1
+    assert axis_symbols(axes["f"][0]) == ["batch", "n"]
+
+
+def test_a_size_that_is_alike_at_all_looks_may_follow(axes):
+    assert axes["x"][0] == axes["c"][0] == (Extent("batch"),)  # a concatenation holds this model to a batch of 1
 
 
 def test_one_behind_the_other(axes):

@@ -25,7 +25,7 @@ from autotune.frame.noise import is_live, noise_of
 from autotune.graph.steps import LiveSizes
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.importer.import_worker import external_bytes
-from autotune.importer.load import followed_sizes
+from autotune.importer.load import followed_sizes, load_model
 from autotune.importer.onnx_model.inline_weights import model_without_weights
 from autotune.importer.onnx_model.open_axes import OutputAxes, open_interface, sets_with_live, wider_shapes
 from autotune.importer.traffic import LENGTH_RANK
@@ -58,7 +58,8 @@ class ShapeSets:
         self._model, self._options, self._out, self._target = job.model, job.options, job.out, job.target
         self._sets = job.options.shapes or (job.options.inputs,)
         if len(self._sets) > 1 and job.options.generate is None:
-            self._sets = sets_with_live(model_without_weights(job.model), self._sets)
+            told = sets_with_live(model_without_weights(job.model), self._sets)
+            self._sets = told if told == self._sets or _loads(job.model, told[-1]) else self._sets
         self._counts = job.thread_counts
         self._kinds = [(threads, shapes) for shapes in self._sets for threads in self._counts]
         self._before = read_composite(self._out) if kind_of(self._out) == SHAPES else None
@@ -214,6 +215,16 @@ class ShapeSets:
             if not verdict.passed:
                 told = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
                 raise VerificationError(f"{complaint(path, verdict, seed)} (shapes {told})")
+
+
+def _loads(model: Path, shapes: Shapes) -> bool:
+    """Return whether ``model`` can be told which positions count; else its calls are not padded."""
+    try:
+        load_model(model, shapes, apart=True)
+    except AutotuneError as error:
+        logger.debug("%s: it is not told which positions count: %s", model, error)
+        return False
+    return True
 
 
 def _part_for(composite: Composite, threads: int | None, shapes: Shapes) -> Part | None:

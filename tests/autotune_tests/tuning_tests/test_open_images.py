@@ -8,7 +8,10 @@ from onnx import helper, numpy_helper, parser
 import autotune
 from autotune.artifact.composite import read_composite
 from autotune.options import Options
+from autotune.tuning import multi_shape
 from autotune.tuning import tune as tuning
+from autotune.tuning.run_plan import PartJob
+from schedules.vocabulary.errors import ModelError
 
 DETECTOR = (
     """
@@ -113,6 +116,17 @@ def test_jobs_of_rows_are_left_out(made):
         assert any(jobs.growth for live in lives if live for size in live.sizes for jobs in size.calls)
     else:
         assert interface.padded == {"samples"}
+
+
+def test_a_model_that_cannot_be_told_is_built_as_before(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise ModelError("no")
+
+    monkeypatch.setattr(multi_shape, "load_model", refused)
+    model = saved(SPEECH[0], SPEECH[1], tmp_path / "m.onnx")
+    sets = tuple({"x": one} for one in SPEECH[2])
+    job = PartJob(model, Options(out=tmp_path / "m.tuned", threads=1, shapes=sets))
+    assert [part.options.inputs for part in multi_shape.ShapeSets(job).parts(tmp_path)] == list(sets)
 
 
 def test_sizes_that_the_model_refuses_are_refused(made):

@@ -64,7 +64,8 @@ def test_sizes_that_no_set_varies_are_told_apart_by_one_more_set():
     more = [("x", wider["x"], "float32"), ("m", wider["m"], "int64")]
     common = open_interface(model, [*specs, more], [[("y", (1, 256), "float32")], [("y", (2, 768), "float32")]])
     assert common.outputs[0].shape == ("batch", "length")
-    assert common.output_shape(0, (2, 768), {"batch": 1, "length": 100}) == (1, 200)
+    full, few = {"batch": 2, "length": 384}, {"batch": 1, "length": 100}
+    assert common.cut_output(0, np.zeros((2, 768)), full, few).shape == (1, 200)
 
 
 def test_there_is_no_wider_set_of_what_all_sets_vary_or_the_model_lacks():
@@ -89,6 +90,17 @@ def test_every_open_size_of_a_scale_of_all_numbers_has_an_input():
     assert live_sizes(first) == {"batch": 2, "x_1": 3}
     assert live_sizes(second) == {"batch": 1, "x_1": 8}
     assert open_places(QUANTISED) == {("x", 0): "batch", ("x", 1): "x_1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "told"),
+    [("Conv", ("batch", 3, "h"), True), ("MaxPool", (1, 3, 8, "w"), True), ("Conv", ("batch", 3, 8), False)],
+)
+def test_images_of_open_sizes_are_told_which_positions_count(kind, shape, told):
+    model = model_of([helper.make_node(kind, ["x"], ["y"])], [value("x", shape)], ["y"])
+    sizes = tuple(8 if isinstance(size, str) else size for size in shape)
+    (own,) = sets_with_live(model, ({"x": sizes},))
+    assert bool(live_sizes(own)) == told
 
 
 def test_other_models_and_incomplete_sets_have_no_such_inputs():

@@ -283,8 +283,8 @@ class InferenceSession(OnnxRuntimeLike):
             UsageError: as ``run``.
         """
         serving = self._serving
-        with serving.stream() as executor:
-            return executor.profile(serving.check.arrays(input_feed))
+        arrays = serving.check.arrays(input_feed)
+        return serving.on_stream(lambda executor: executor.profile(arrays))
 
     def timeline(self, input_feed: Mapping[str, Array]) -> list[Span]:
         """Return when every subgraph of one inference ran, and on which lane.
@@ -295,8 +295,8 @@ class InferenceSession(OnnxRuntimeLike):
             UsageError: as ``run``.
         """
         serving = self._serving
-        with serving.stream() as executor:
-            return executor.timeline(serving.check.arrays(input_feed))
+        arrays = serving.check.arrays(input_feed)
+        return serving.on_stream(lambda executor: executor.timeline(arrays))
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

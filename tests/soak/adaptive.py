@@ -28,7 +28,7 @@ import onnx
 import onnxruntime
 
 import autotune
-from autotune.runtime.adaptive import tuner_process
+from autotune.runtime.adaptive import routes, tuner_process
 from tests.models import build
 from tests.models.recurrent import single
 from tests.soak.residents import Counter
@@ -43,8 +43,11 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 """Open sizes, of which more are asked for as time goes on."""
 
-CALM_S, TROUBLE_S = 4.0, 2.0
-"""Seconds between two disturbances, and seconds that a full or read-only disk lasts."""
+CALM_S, TROUBLE_S = 8.0, 2.0
+"""Average seconds between two disturbances, and seconds that a full or read-only disk lasts."""
+
+MORE_S = 20.0
+"""Seconds after which another size is asked for."""
 
 FORK_REQUESTS = 20
 
@@ -160,16 +163,17 @@ def served(name: str, folder: Path, requests: int, threads: int, seed: int) -> d
     troubles = Troubles(session, asked, counter, Path(os.environ["XDG_CACHE_HOME"]))
     counts: dict[str, int] = {}
     seals: set[str] = set()
-    on_kernels = 0
     while counter.count < requests or state["most"] < len(SIZES):
-        end = time.monotonic() + rng.uniform(0.5, 2 * CALM_S)
+        end = time.monotonic() + rng.uniform(0.0, 2 * CALM_S)
         while time.monotonic() < end:
             seals.add(session._serving.seal)
             time.sleep(0.02)
-        happens = rng.choice([troubles.kill, troubles.full_disk, troubles.read_only, troubles.remove, troubles.fork])
+        happens = rng.choice(
+            [troubles.kill, troubles.full_disk, troubles.read_only, troubles.remove, troubles.fork, troubles.fork]
+        )
         counts[happens.__name__] = counts.get(happens.__name__, 0) + 1
         happens()
-        state["most"] = min(len(SIZES), 1 + int((time.monotonic() - began) / 15.0))
+        state["most"] = min(len(SIZES), 1 + int((time.monotonic() - began) / MORE_S))
     stop.set()
     for thread in clients:
         thread.join()
@@ -196,6 +200,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     tuner_process.RESTARTS = 1000  # it is killed more often than a machine fails
+    routes.LEAST_GAIN = 0.0  # kernels answer as soon as they were timed
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="tune-soak-") as folder:
         for name in arguments.models:

@@ -145,18 +145,20 @@ class Serving:
 
         return self._on_stream(work, timeout_s)
 
-    def on_stream(self, work: Callable[[ArtifactExecutor], T], timeout_s: float | None = None) -> T:
-        """Return the result of ``work`` on a stream, that of all cores together if nothing else runs and there is one.
+    def on_stream(
+        self, work: Callable[[ArtifactExecutor, list[Array]], T], arrays: list[Array], timeout_s: float | None = None
+    ) -> T:
+        """Return ``work(executor, arrays)`` on a stream; on all cores if nothing else runs and there is such a stream.
 
         Raises:
             BusyError: if there was none for ``timeout_s`` seconds.
         """
         if self._streams is None:
-            return self._on_stream(work, timeout_s)
+            return self._on_stream(lambda executor: work(executor, arrays), timeout_s)
         held = self._streams.stream(timeout_s)
         try:
             executor = self._executors[held.__enter__()]
-            return self._in_turn(Turn(executor.halt), executor, lambda: work(executor))
+            return self._in_turn(Turn(executor.halt), executor, lambda: work(executor, arrays))
         finally:  # not ``with``: Ctrl-C at the end of its begin, or the begin of its end, would keep the stream
             try:
                 held.__exit__(None, None, None)

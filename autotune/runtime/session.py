@@ -284,7 +284,7 @@ class InferenceSession(OnnxRuntimeLike):
         """
         serving = self._serving
         arrays = serving.check.arrays(input_feed)
-        return serving.on_stream(lambda executor: executor.profile(arrays))
+        return serving.on_stream(lambda executor, arrays: executor.profile(arrays), arrays)
 
     def timeline(self, input_feed: Mapping[str, Array]) -> list[Span]:
         """Return when every subgraph of one inference ran, and on which lane.
@@ -296,7 +296,7 @@ class InferenceSession(OnnxRuntimeLike):
         """
         serving = self._serving
         arrays = serving.check.arrays(input_feed)
-        return serving.on_stream(lambda executor: executor.timeline(arrays))
+        return serving.on_stream(lambda executor, arrays: executor.timeline(arrays), arrays)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:

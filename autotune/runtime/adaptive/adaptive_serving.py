@@ -272,7 +272,9 @@ class AdaptiveServing:
         if self._tuned is not None:
             self._tuned.serving.cancel()
 
-    def on_stream(self, work: Callable[[ArtifactExecutor], T], timeout_s: float | None = None) -> T:
+    def on_stream(
+        self, work: Callable[[ArtifactExecutor, list[Array]], T], arrays: list[Array], timeout_s: float | None = None
+    ) -> T:
         """Return the result of ``work`` on a stream of the kernels that are open, as ``Serving.on_stream``.
 
         Raises:
@@ -281,7 +283,7 @@ class AdaptiveServing:
         tuned = self._tuned
         if tuned is None:
             raise UsageError("nothing is tuned yet, so no kernels can be profiled; ask again when status() has some")
-        return tuned.serving.on_stream(work, timeout_s)
+        return tuned.serving.on_stream(work, tuned.completed(arrays), timeout_s)
 
     def status(self) -> dict[str, Any]:
         """Return which engine answers which sizes, with its gain, and what the tuner does."""

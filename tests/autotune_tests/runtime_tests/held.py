@@ -14,11 +14,11 @@ def held(serving: Serving) -> Iterator[ArtifactExecutor]:
     """Yield the executor of a stream that another thread keeps until the end of the body."""
     taken, done = SimpleQueue(), threading.Event()
 
-    def keep(executor):
+    def keep(executor, _):
         taken.put(executor)
         done.wait()
 
-    thread = threading.Thread(target=serving.on_stream, args=(keep,))
+    thread = threading.Thread(target=serving.on_stream, args=(keep, []))
     thread.start()
     try:
         yield taken.get()

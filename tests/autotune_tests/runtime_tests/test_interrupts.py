@@ -75,10 +75,14 @@ def served(request, tmp_path, tiny_built, measurer, monkeypatch):
     return serving, data
 
 
+def execute(executor, arrays):
+    return executor.run(arrays)
+
+
 def test_the_stream_is_free_after_an_interrupt_at_any_moment(served):
     serving, arrays = served
     want = serving.run(arrays, None)
-    for call in (serving.run, lambda arrays, _: serving.on_stream(lambda executor: executor.run(arrays))):
+    for call in (serving.run, lambda arrays, _: serving.on_stream(execute, arrays)):
         moment = 0
         while interrupted(lambda call=call: call(arrays, None), moment):
             if serving._batcher is None:
@@ -88,7 +92,7 @@ def test_the_stream_is_free_after_an_interrupt_at_any_moment(served):
                 serving._queue.release(place)
             (got, *_) = serving.run(arrays, None if serving._batcher is None else PATIENCE_S)
             assert np.array_equal(got, want[0]), moment
-            (got, *_) = serving.on_stream(lambda executor: executor.run(arrays), PATIENCE_S)
+            (got, *_) = serving.on_stream(execute, arrays, PATIENCE_S)
             assert np.array_equal(got, want[0]), moment
             moment += 1
         assert moment > 5

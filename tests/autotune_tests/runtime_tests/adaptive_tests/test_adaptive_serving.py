@@ -419,6 +419,27 @@ def test_requests_that_nobody_waits_for_are_bounded(opened, reference):
         assert np.allclose(request.result(60)[0], reference.run(None, feed(2, seed))[0], 1e-3, 1e-5)
 
 
+@pytest.mark.usefixtures("at_home", "tuned")
+def test_kernels_are_profiled_on_the_inputs_that_they_take(opened, monkeypatch):
+    """Kernels of recurrent models have inputs that say which positions count."""
+    session = opened()
+    profiled = []
+    tuned = session._serving._tuned
+    monkeypatch.setattr(tuned, "completed", lambda arrays: [*arrays, "live"])
+    monkeypatch.setattr(tuned.serving, "_on_stream", lambda work, _: work(Executor()))
+    monkeypatch.setattr(tuned.serving, "_streams", None)
+
+    class Executor:
+        def profile(self, arrays):
+            profiled.append(arrays[1])
+
+        timeline = profile
+
+    session.profile(feed(8))
+    session.timeline(feed(8))
+    assert profiled == ["live", "live"]
+
+
 def test_without_adapt_there_is_nothing_to_say(tiny_built):
     session = autotune.InferenceSession(tiny_built.artifact)
     with pytest.raises(UsageError, match="open the model with adapt=True"):

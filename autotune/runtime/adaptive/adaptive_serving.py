@@ -30,7 +30,7 @@ from autotune.runtime.adaptive.model_cache import ModelCache, Specs
 from autotune.runtime.adaptive.routes import KERNELS, REFERENCE, Route, Routes, Shapes
 from autotune.runtime.adaptive.tuned_kernels import MOST_SIZES, TunedKernels, agree
 from autotune.runtime.adaptive.tuner_process import ENDED, IDLE, TunerProcess
-from autotune.runtime.adaptive.whole_model import WholeModel
+from autotune.runtime.adaptive.whole_model import WholeModel, left_behind
 from autotune.runtime.artifact_executor import ArtifactExecutor
 from autotune.runtime.batching import taken
 from autotune.runtime.generation_executor import GenerationExecutor
@@ -158,6 +158,7 @@ class AdaptiveServing:
         if self._tuned is not None and self._tuned.serving.survives_fork:
             self._tuned.serving.renew()
         else:
+            left_behind.append(self._tuned)
             self._tuned, self.seal, self._refused = None, "", ""  # opened again, from the cache
         self._begin()
 

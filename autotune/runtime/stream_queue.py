@@ -43,11 +43,13 @@ class Place:
     Attributes:
         stream: the stream that it has; None before it was given one, and after it was given back.
         start: called with this place once it has a stream; again if that was interrupted.
+        has_entered: whether it was put among those that wait, or had a stream at once.
         is_back: whether it was released to the end.
     """
 
     stream: int | None = None
     start: Callable[[Place], None] | None = None
+    has_entered: bool = False
     is_back: bool = False
 
     @property
@@ -164,9 +166,9 @@ class StreamQueue:
             raise
 
     def put(self, place: Place) -> None:
-        """Work like ``submit`` without blocking, however many wait. A place that is in the queue stays where it is."""
+        """Work like ``submit`` without blocking, however many wait. A place that was in the queue is not put again."""
         with self._lock:
-            if place.stream is None and place not in self._waiting:
+            if not place.has_entered:
                 self._enter(place)
             self._grant()
         self._tell()
@@ -240,10 +242,11 @@ class StreamQueue:
         """Give ``place`` a stream if it may have one now, else put it behind the others. Under the lock."""
         if self._wide and not self._waiting and not self._alone and len(self._idle) == self._streams:
             self._alone = True
-            place.stream = WIDE
+            place.stream, place.has_entered = WIDE, True
             self._granted += (place,)
             return
-        self._waiting.append(place)
+        self._waiting += (place,)
+        place.has_entered = True  # no call in between: a place that has run must not be entered again after Ctrl-C
         self._grant()
 
     def _await_room(self, place: Place, timeout_s: float | None) -> None:

@@ -246,3 +246,19 @@ def test_a_request_that_was_interrupted_while_it_waited_for_room_leaves_the_queu
         assert len(queue._idle) == 1, moment
         moment += 1
     assert moment > 5
+
+
+def test_a_request_that_was_interrupted_when_it_had_run_does_not_get_another_stream():
+    moment, was_interrupted = 0, True
+    while was_interrupted:
+        queue, own, started = StreamQueue(1, wide=False, bound=8), Place(), []
+        own.start = lambda place, queue=queue, started=started: (started.append(place), queue.release(place))
+        was_interrupted = interrupted(lambda queue=queue, own=own: queue.submit(own), moment)
+        assert queue._idle == [0], moment
+        count = len(started)
+        queue.put(own)  # as after an interrupt
+        assert not count or len(started) == count, moment
+        assert queue._idle == [0], moment
+        assert not queue._waiting, moment
+        moment += 1
+    assert moment > 5

@@ -51,13 +51,16 @@ def strategies(kind: str) -> tuple[str, ...]:
     return known[kind]
 
 
-def choose_strategy(kind: str, name: str) -> str:
+def choose_strategy(kind: str, name: str, flag: str = "") -> str:
     """``name`` if it is known or can be imported, so that another one is refused before anything is started.
+
+    Args:
+        flag: the option that takes the name; by default the kind's own.
 
     Raises:
         UsageError: naming the nearest known name and all of them.
     """
-    choose(_flag_of(kind), name, dict.fromkeys(strategies(kind)))
+    choose(flag or _flag_of(kind), name, dict.fromkeys(strategies(kind)))
     return name
 
 

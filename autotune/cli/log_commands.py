@@ -199,7 +199,8 @@ def import_records(
     choose("--format", form, dict.fromkeys((JSONL, METASCHEDULE)))
     if not (path.is_file() if form == JSONL else path.is_dir()):  # checked before a log is made
         wanted = "a file made by 'tune log export'" if form == JSONL else "MetaSchedule's work_dir"
-        raise LogError(f"{path} does not exist; give {wanted}")
+        what = f"is not a {'file' if form == JSONL else 'folder'}" if path.exists() else "does not exist"
+        raise LogError(f"{path} {what}; give {wanted}")
     with closing(made_log(log)) as store:
         if form == METASCHEDULE:
             return _exchange_reply(_databases().import_databases(path, store, time.time()), as_json)

@@ -98,15 +98,20 @@ def parse_weights(texts: Sequence[str]) -> dict[str, int]:
     return weights
 
 
+MOST_COUNT = 1 << 20
+"""Largest count that is read: more than any machine has cores, or any decoder positions."""
+
+
 def parse_count(text: str, flag: str) -> int:
-    """A whole number of 1 or more.
+    """A whole number of 1 to ``MOST_COUNT``.
 
     Raises:
         UsageError: if the text is none.
     """
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"{typed(flag, text)}: not a whole number of at least 1; write for example 4")
-    return int(text)
+    digits = text.lstrip("0")
+    if not text.isdecimal() or not 0 < len(digits) <= len(str(MOST_COUNT)) or int(digits) > MOST_COUNT:
+        raise UsageError(f"{typed(flag, text)}: not a whole number from 1 to {MOST_COUNT}; write for example 4")
+    return int(digits)
 
 
 EXAMPLE = (

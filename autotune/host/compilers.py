@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -10,7 +12,7 @@ from pathlib import Path
 from tvm.support import cc
 
 from autotune.host.machine import is_foreign
-from schedules.vocabulary.errors import InstallError, last_line
+from schedules.vocabulary.errors import InstallError, lines_of
 
 
 def check_compiler() -> None:
@@ -21,6 +23,10 @@ def check_compiler() -> None:
     """
     if cc.get_cc() is None:
         raise InstallError("no C++ compiler was found to link kernels with; install g++ or clang, or name one in CXX")
+
+
+SUMMARY = "collect2:"
+"""Start of the line in which a compiler says that its linker failed, after the linker has said why."""
 
 
 def compile_with(arguments: Sequence[str], architecture: str = "") -> None:
@@ -64,7 +70,10 @@ def run_tool(tool: str, arguments: Sequence[str], remedy: str) -> str:
     except FileNotFoundError as error:
         raise InstallError(f"{tool} was not found; {remedy}") from error
     if done.returncode:
-        raise InstallError(f"{tool} failed: {last_line(done.stderr)}; {remedy}")
+        lines = lines_of(done.stderr) if done.stderr.strip() else [f"it ended with status {done.returncode}"]
+        full = [line for line in lines if os.strerror(errno.ENOSPC) in line]
+        reasons = full or [line for line in lines if not line.startswith(SUMMARY)] or lines
+        raise InstallError(f"{tool} failed: {reasons[-1]}; {'free some disk space' if full else remedy}")
     return done.stdout
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -18,9 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.host.forks import life
 from autotune.interface import Interface
-from autotune.runtime.stream_queue import Place, Signal
+from autotune.runtime.stream_queue import Place
+from autotune.runtime.threads.request import Request
+from autotune.runtime.threads.thread_signal import Signal
 from schedules.vocabulary.errors import RunError
 
 logger = logging.getLogger(__name__)
@@ -31,58 +31,6 @@ Outcome = list[Array] | Exception
 """The outputs of one request, or why there are none."""
 
 Run = Callable[[list[Array]], list[Array]]
-
-
-class Request(Future[list[Array]]):
-    """The outputs of one request, all of them, once they are there.
-
-    Args:
-        stop: ends the run of this request if it is on, and no other.
-
-    Attributes:
-        ended: set once it has an answer.
-    """
-
-    def __init__(self, stop: Any) -> None:
-        super().__init__()
-        self._stop, self._life, self.ended = stop, life(), Signal()
-        self.add_done_callback(_end)  # no method of its own: it would live until it is collected
-
-    def result(self, timeout: float | None = None) -> list[Array]:
-        """Implement ``Future.result``.
-
-        Raises:
-            RunError: in the child of a fork, if the parent made the request and had no answer yet.
-        """
-        self._check_life()
-        self.ended.wait(timeout)
-        return super().result(0)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Implement ``Future.exception``; raises what ``result`` raises in the child of a fork."""
-        self._check_life()
-        self.ended.wait(timeout)
-        return super().exception(0)
-
-    def _check_life(self) -> None:
-        if self._life != life() and not self.done():
-            raise RunError("the request was made before the process was forked; make it again")
-
-    def cancel(self) -> bool:
-        """Return whether the request will not run at all.
-
-        One that runs already is ended before its next kernel: ``result`` then raises ``RunError``. One that was joined
-        with others runs to its end.
-        """
-        if super().cancel():
-            return True
-        self._stop(self)
-        return False
-
-
-def _end(request: Future[list[Array]]) -> None:
-    assert isinstance(request, Request)
-    request.ended.set()
 
 
 class CallingThread:
@@ -180,7 +128,8 @@ class Batch:
         for member, outcome in zip(self.members, outcomes, strict=True):
             answer, wanted = member.answer, member.wanted
             if answer.done():  # by a call that was interrupted, maybe before it told anyone
-                _end(answer)
+                if isinstance(answer, Request):
+                    answer.ended.set()
             elif isinstance(outcome, Exception):
                 answer.set_exception(outcome)
             else:
@@ -209,7 +158,7 @@ class Turn:
         self.cancel()
 
 
-def taken(offers: list[T] | deque[T]) -> T | None:
+def taken(offers: list[T]) -> T | None:
     """The last of ``offers``, for one thread alone; None if another has it."""
     try:
         return offers.pop()

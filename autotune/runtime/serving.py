@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,13 +20,15 @@ from autotune.artifact.held_files import read_whole
 from autotune.backends.executor import Streams
 from autotune.frame.noise import NoiseSource
 from autotune.runtime.artifact_executor import ArtifactExecutor
-from autotune.runtime.batching import Batch, CallingThread, Member, Outcome, Request, Turn, taken
+from autotune.runtime.batching import Batch, CallingThread, Member, Outcome, Turn, taken
 from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import InputCheck
 from autotune.runtime.key_value_caches import KeyValueCaches
 from autotune.runtime.opened_artifact import OpenedArtifact, batcher_of, shapes_of_parts
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.stream_queue import FORKED, WIDE, ClosedQueue, Place, StreamQueue
+from autotune.runtime.threads.request import Request
+from autotune.runtime.threads.workers import Workers
 from schedules.vocabulary.errors import BusyError, RunError
 
 Array = NDArray[Any]
@@ -88,10 +87,15 @@ class Serving:
         held = 0 if self._streams is None else min(NEXT * self.streams, options.max_queue)
         places = self.streams + held
         self._queue = StreamQueue(places, WIDE in self._executors, options.max_queue, held)
-        self._pool = ThreadPoolExecutor(places, thread_name_prefix="tune-stream")
-        self._left: deque[list[tuple[Batch, Place]]] = deque()  # what the pool does not take any more
+        self._workers = Workers(places, "tune-stream")
+        self._left = self._workers.left
         self._running: set[Turn] = set()
         self._lock = threading.Lock()
+
+    @property
+    def survives_fork(self) -> bool:
+        """Whether the child of a fork can run it."""
+        return all(executor.survives_fork for executor in self._executors.values())
 
     def renew(self) -> None:
         """Begin again in the child of a fork, whose parent's requests are not its own."""
@@ -99,7 +103,7 @@ class Serving:
             executor.resume()
         self.noise.renew()
         self._begin()
-        if not all(executor.survives_fork for executor in self._executors.values()):
+        if not self.survives_fork:
             self._streams, self._batcher, self._queue = None, None, ClosedQueue(FORKED)
 
     def _native_streams(self) -> Streams | None:
@@ -123,7 +127,7 @@ class Serving:
                 raise BusyError.after(timeout_s) from None
             finally:
                 if self._left:
-                    self._run_left()
+                    self._workers.run_left()
         if self._batcher is None:
             return self._on_stream(lambda executor: executor.run(arrays), timeout_s)
         return self._run_joined(arrays, timeout_s)
@@ -141,34 +145,28 @@ class Serving:
 
         return self._on_stream(work, timeout_s)
 
-    @contextmanager
-    def stream(self, timeout_s: float | None = None) -> Iterator[ArtifactExecutor]:
-        """The executor of a stream, for the body alone; all cores together if nothing else runs and there is that.
+    def on_stream(
+        self, work: Callable[[ArtifactExecutor, list[Array]], T], arrays: list[Array], timeout_s: float | None = None
+    ) -> T:
+        """Return ``work(executor, arrays)`` on a stream; on all cores if nothing else runs and there is such a stream.
 
         Raises:
             BusyError: if there was none for ``timeout_s`` seconds.
         """
-        with self._held(timeout_s) if self._streams is None else self._streams.stream(timeout_s) as stream:
-            executor = self._executors[stream]
-            turn = Turn(executor.halt)
-            try:
-                self._running.add(turn)
-                yield executor
-            finally:
-                self._leave_turn(turn, executor)
-
-    @contextmanager
-    def _held(self, timeout_s: float | None) -> Iterator[int]:
-        place = Place()
+        if self._streams is None:
+            return self._on_stream(lambda executor: work(executor, arrays), timeout_s)
+        held = self._streams.stream(timeout_s)
         try:
-            self._queue.acquire(place, timeout_s)
-            yield place.held
-        finally:
-            self._queue.release(place)
-            self._run_left()
+            executor = self._executors[held.__enter__()]
+            return self._in_turn(Turn(executor.halt), executor, lambda: work(executor, arrays))
+        finally:  # not ``with``: Ctrl-C at the end of its begin, or the begin of its end, would keep the stream
+            try:
+                held.__exit__(None, None, None)
+            finally:
+                held.__exit__(None, None, None)
 
-    def _on_stream(self, work: Callable[[ArtifactExecutor], list[Array]], timeout_s: float | None) -> list[Array]:
-        """Return the result of ``work`` on a stream; as ``stream``, which takes a microsecond more."""
+    def _on_stream(self, work: Callable[[ArtifactExecutor], T], timeout_s: float | None) -> T:
+        """Work like ``on_stream``, where streams are not the core's."""
         queue, place = self._queue, Place()
         try:
             queue.acquire(place, timeout_s)
@@ -181,7 +179,7 @@ class Serving:
                 if not place.is_back:
                     queue.release(place)
             if self._left:
-                self._run_left()
+                self._workers.run_left()
 
     def _in_turn(self, turn: Turn, executor: ArtifactExecutor | None, work: Callable[[], T]) -> T:
         """Return the result of ``work``, which can be cancelled through ``turn``."""
@@ -216,7 +214,7 @@ class Serving:
         self.first.check(arrays)
         request = Request(self._stop)
         self._enter(Member(arrays, request, wanted), timeout_s)
-        self._run_left()
+        self._workers.run_left()
         return request
 
     def cancel(self) -> None:
@@ -263,7 +261,7 @@ class Serving:
             if turn is not None and not turn[0].ended:
                 self._run_here(*turn, caller)
         finally:
-            self._run_left()
+            self._workers.run_left()
 
     def _run_here(self, batch: Batch, place: Place, own: CallingThread | None = None) -> None:
         """Run ``batch`` in this thread, which is ``own`` if a request of it is this thread's."""
@@ -297,17 +295,9 @@ class Serving:
         batch.ended = True
 
     def _serve(self, offer: list[tuple[Batch, Place]]) -> None:
-        """Run a batch in a thread of the session's, unless another thread has taken it from ``offer``."""
+        """Run a batch, unless another thread has taken it from ``offer``."""
         if (turn := taken(offer)) is not None:
             self._run_here(*turn)
-        self._run_left()
-
-    def _run_left(self) -> None:
-        """Run what the pool did not take: it closes when the main thread ends, and other threads go on."""
-        while self._left:
-            offer = taken(self._left)
-            if offer is not None and (turn := taken(offer)) is not None:
-                self._run_here(*turn)
 
     def _enter(self, member: Member, timeout_s: float | None) -> bool:
         """Return whether ``member`` opens a batch, which then waits for a stream; else it joins one.
@@ -344,10 +334,7 @@ class Serving:
             return
         if batch.offer is None:
             batch.offer = [(batch, place)]
-        try:
-            self._pool.submit(self._serve, batch.offer)
-        except RuntimeError:  # the interpreter ends, or there is no thread more: whoever called this runs it
-            self._left.append(batch.offer)
+        self._workers.put(partial(self._serve, batch.offer))
 
     def _made(self, batch: Batch, stream: int) -> list[Outcome]:
         """Return the outcome of every member of ``batch``."""

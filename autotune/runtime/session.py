@@ -277,14 +277,14 @@ class InferenceSession(OnnxRuntimeLike):
         """Return where the time of one inference goes: (kernel's symbol, seconds) of every call, in order.
 
         Of several sets of shapes, the one of these very shapes is used. A fallback partition is one entry, named after
-        its file. Empty where TVM's virtual machine runs the model, which does not report its calls.
+        its file.
 
         Raises:
             UsageError: as ``run``.
         """
         serving = self._serving
-        with serving.stream() as executor:
-            return executor.profile(serving.check.arrays(input_feed))
+        arrays = serving.check.arrays(input_feed)
+        return serving.on_stream(lambda executor, arrays: executor.profile(arrays), arrays)
 
     def timeline(self, input_feed: Mapping[str, Array]) -> list[Span]:
         """Return when every subgraph of one inference ran, and on which lane.
@@ -295,8 +295,8 @@ class InferenceSession(OnnxRuntimeLike):
             UsageError: as ``run``.
         """
         serving = self._serving
-        with serving.stream() as executor:
-            return executor.timeline(serving.check.arrays(input_feed))
+        arrays = serving.check.arrays(input_feed)
+        return serving.on_stream(lambda executor, arrays: executor.timeline(arrays), arrays)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -306,7 +306,7 @@ class InferenceSession(OnnxRuntimeLike):
     def cancel(self) -> None:
         """End the calls in progress in other threads before their next kernel; they raise ``RunError``.
 
-        TVM's virtual machine and ONNX Runtime run to their ends instead.
+        ONNX Runtime runs to its end instead.
         """
         self._serving.cancel()
 

@@ -16,9 +16,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
+from autotune.runtime.threads.thread_signal import Signal
 from schedules.vocabulary.errors import BusyError, RunError
 
 T = TypeVar("T")
@@ -32,45 +32,9 @@ NO_STREAM = -2
 
 
 FORKED = (
-    "the session was opened before the process was forked, and what runs it (ONNX Runtime, TVM's virtual machine or a "
-    "device) does not survive that; open another session in the child"
+    "the session was opened before the process was forked, and what runs it (ONNX Runtime or a device) does not "
+    "survive that; open another session in the child"
 )
-
-
-class Signal:
-    """A ``threading.Event``, except that a thread that a signal interrupts while it waits leaves no lock behind.
-
-    The lock of an event is taken in Python. An exception between that and the wait is never undone, and whoever sets
-    the event later hangs.
-    """
-
-    __slots__ = ("_closed", "_set")
-
-    def __init__(self) -> None:
-        self._set = False
-        self._closed = threading.Lock()
-        self._closed.acquire()
-
-    def is_set(self) -> bool:
-        """Return whether ``set`` was called."""
-        return self._set
-
-    def set(self) -> None:
-        """Let everyone go on who waits."""
-        self._set = True
-        with suppress(RuntimeError):  # it is open
-            self._closed.release()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Return whether it was set, at the latest ``timeout_s`` seconds from now."""
-        if not self._set and self._closed.acquire(timeout=_for(timeout_s)):
-            self.set()  # the next one who waits
-        return self._set
-
-
-def _for(timeout_s: float | None) -> float:
-    """A time limit as a lock takes it."""
-    return -1 if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
 
 
 class Place:
@@ -79,11 +43,13 @@ class Place:
     Attributes:
         stream: the stream that it has; None before it was given one, and after it was given back.
         start: called with this place once it has a stream; again if that was interrupted.
+        has_entered: whether it was put among those that wait, or had a stream at once.
         is_back: whether it was released to the end.
     """
 
     stream: int | None = None
     start: Callable[[Place], None] | None = None
+    has_entered: bool = False
     is_back: bool = False
 
     @property
@@ -110,7 +76,7 @@ class StreamQueue:
         self._waiting: deque[Place] = deque()
         self._granted: deque[Place] = deque()  # that have a stream and were not told of it
         self._lock = threading.Lock()
-        self._moved = threading.Condition(self._lock)
+        self._blocked: list[Signal] = []  # of callers that wait until fewer requests wait
         # A step of a loop over these takes one element: no signal is handled before it is in its variable.
         self._pop_idle = iter(self._idle.pop, NO_STREAM)
         self._pop_granted = iter(self._granted.popleft, None)
@@ -192,8 +158,7 @@ class StreamQueue:
         try:
             self.put(place)
             if place.stream is None:
-                with self._lock:
-                    self._await_room(place, timeout_s)
+                self._await_room(place, timeout_s)
         except BusyError:
             raise
         except BaseException:  # Ctrl-C
@@ -201,9 +166,9 @@ class StreamQueue:
             raise
 
     def put(self, place: Place) -> None:
-        """Work like ``submit`` without blocking, however many wait. A place that is in the queue stays where it is."""
+        """Work like ``submit`` without blocking, however many wait. A place that was in the queue is not put again."""
         with self._lock:
-            if place.stream is None and place not in self._waiting:
+            if not place.has_entered:
                 self._enter(place)
             self._grant()
         self._tell()
@@ -247,16 +212,13 @@ class StreamQueue:
 
     def _grant(self) -> None:
         """Give idle streams to those that wait; to be told without the lock. Under the lock."""
-        granted = False
         while self._waiting and not self._alone:
             place = self._waiting[0]
             if place.stream is None and not self._pop(place):
                 break
             self._granted += (place,)
             self._waiting.popleft()
-            granted = True
-        if granted:
-            self._moved.notify_all()
+        self._unblock()
 
     def _tell(self) -> None:
         """Start those that were given a stream."""
@@ -280,26 +242,38 @@ class StreamQueue:
         """Give ``place`` a stream if it may have one now, else put it behind the others. Under the lock."""
         if self._wide and not self._waiting and not self._alone and len(self._idle) == self._streams:
             self._alone = True
-            place.stream = WIDE
+            place.stream, place.has_entered = WIDE, True
             self._granted += (place,)
             return
-        self._waiting.append(place)
+        self._waiting += (place,)
+        place.has_entered = True  # no call in between: a place that has run must not be entered again after Ctrl-C
         self._grant()
 
     def _await_room(self, place: Place, timeout_s: float | None) -> None:
-        """Return when ``place`` is among the first that may wait. Under the lock, but for waits."""
+        """Return when ``place`` is among the first that may wait."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while place in self._waiting and self._waiting.index(place) >= self._bound - self._held:
-            left = None if deadline is None else deadline - time.monotonic()
-            if not self._moved.wait(left) and place in self._waiting:
-                self._leave(place)
-                raise BusyError.after(timeout_s, f"{self._bound} requests were waiting")
+        while True:
+            moved = Signal()
+            with self._lock:
+                if place not in self._waiting or self._waiting.index(place) < self._bound - self._held:
+                    return
+                if deadline is not None and time.monotonic() >= deadline:
+                    self._leave(place)
+                    raise BusyError.after(timeout_s, f"{self._bound} requests were waiting")
+                self._blocked += (moved,)
+            moved.wait(None if deadline is None else deadline - time.monotonic())
+
+    def _unblock(self) -> None:
+        """Let callers look again whether there is room. Under the lock."""
+        while self._blocked:
+            self._blocked[-1].set()
+            self._blocked.pop()  # after it was told: Ctrl-C may come in between
 
     def _leave(self, place: Place) -> None:
         """Take ``place`` out of the queue if it waits there. Under the lock."""
         if place in self._waiting:
             self._waiting.remove(place)
-            self._moved.notify_all()
+            self._unblock()
 
 
 class ClosedQueue(StreamQueue):

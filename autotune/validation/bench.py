@@ -282,7 +282,8 @@ def find_model(artifact: Artifact | Composite, model_path: Path | None = None) -
     name, digest = (str(artifact.provenance.get(key, "")) for key in ("model", "sha256"))
     if model_path is not None:
         if not model_path.is_file():
-            raise ModelError(f"{model_path} does not exist; give the ONNX file that {artifact.path} was built from")
+            what = "is not a file" if model_path.exists() else "does not exist"
+            raise ModelError(f"{model_path} {what}; give the ONNX file that {artifact.path} was built from")
         if sha256(model_path) != digest:
             raise ModelError(
                 f"{model_path} is not the model that {artifact.path} was built from (its hash differs); "

@@ -49,6 +49,10 @@ LOOKS, FAR_BEHIND = 4, 0.85
 Over 20 rounds of SqueezeNet, 4 clients, the worse ways answered 0.78 and 0.83 of the better ones."""
 
 
+MOST_CLIENTS = 4096
+"""Most clients at once. Heuristic: a process can have some more threads."""
+
+
 @dataclass
 class Served:
     """The measurements of one engine for one number of clients.
@@ -147,11 +151,13 @@ def bench_clients(
         model_path, rounds: as ``bench``.
 
     Raises:
-        UsageError: for an unknown engine, no rounds, or no clients.
+        UsageError: for an unknown engine, no rounds, no clients, or more than ``MOST_CLIENTS``.
         AutotuneError: as ``bench``.
     """
     if rounds < 1 or not clients or min(clients) < 1:
         raise UsageError(f"rounds is {rounds} and clients are {list(clients)}; each must be at least 1")
+    if max(clients) > MOST_CLIENTS:
+        raise UsageError(f"--clients {max(clients)}: must be at most {MOST_CLIENTS}, each is a thread of every engine")
     ways = {name: (name,) if is_artifact(name) else _ways(name) for name in against}
     check_engines(against)
     artifact = read_artifact(path) if kind_of(path) == KERNELS else read_composite(path)

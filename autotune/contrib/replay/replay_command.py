@@ -116,7 +116,7 @@ def replay(request: ReplayRequest) -> Reply:
         request.guesses,
         request.portfolio,
         parse_weights(request.weight or ()),
-        searcher=opt.choose_strategy("searcher", request.courses),
+        searcher=opt.choose_strategy("searcher", request.courses, "--courses"),
         processes=request.processes,
     )
     board = Replay(request.traces, rules)

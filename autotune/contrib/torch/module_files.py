@@ -21,7 +21,7 @@ from autotune.contrib.torch.fast_paths import without_fast_paths
 from autotune.host.shared_files import private_folder
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.options import Options, cache_folder
-from autotune.runtime.adaptive.adaptive_serving import agree
+from autotune.runtime.adaptive.tuned_kernels import agree
 from schedules.vocabulary.choices import did_you_mean
 from schedules.vocabulary.errors import InstallError, ModelError, UsageError, VerificationError, first_line
 

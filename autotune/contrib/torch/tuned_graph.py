@@ -21,8 +21,8 @@ from autotune.contrib.torch.graph_files import GraphFiles, bound_graph, is_numbe
 from autotune.contrib.torch.module_files import numpy_of, reason_of, tensor_of
 from autotune.host.third_party import ThirdPartyError, third_party
 from autotune.options import NONE, Options
-from autotune.runtime.adaptive.adaptive_serving import agree
 from autotune.runtime.adaptive.routes import rounded
+from autotune.runtime.adaptive.tuned_kernels import agree
 from autotune.runtime.session import InferenceSession
 from autotune.tuning.tune import tune
 from schedules.vocabulary.errors import AutotuneError, ModelError, UsageError, VerificationError

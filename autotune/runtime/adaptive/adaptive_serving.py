@@ -12,35 +12,38 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from autotune.artifact.manifest import read_manifest
 from autotune.frame.noise import is_live
 from autotune.graph.lanes import Lane
-from autotune.host.dtypes import is_short_float
 from autotune.host.machine import read_host
 from autotune.runtime.adaptive.adapt import Adapt
 from autotune.runtime.adaptive.model_cache import ModelCache, Specs
 from autotune.runtime.adaptive.routes import KERNELS, REFERENCE, Route, Routes, Shapes
-from autotune.runtime.adaptive.tuned_kernels import MOST_SIZES, TunedKernels
+from autotune.runtime.adaptive.tuned_kernels import MOST_SIZES, TunedKernels, agree
 from autotune.runtime.adaptive.tuner_process import ENDED, IDLE, TunerProcess
-from autotune.runtime.adaptive.whole_model import WholeModel
+from autotune.runtime.adaptive.whole_model import WholeModel, left_behind
 from autotune.runtime.artifact_executor import ArtifactExecutor
+from autotune.runtime.batching import taken
 from autotune.runtime.generation_executor import GenerationExecutor
 from autotune.runtime.inputs import UNKNOWN, InputCheck
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.serving import Serving
+from autotune.runtime.stream_queue import Place, StreamQueue
+from autotune.runtime.threads.request import Request
+from autotune.runtime.threads.workers import Workers
 from schedules.vocabulary.errors import AutotuneError, ModelError, UsageError
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 TICK_S = 0.2
 """Seconds between two looks at the tuner and at what it built."""
@@ -51,10 +54,6 @@ EXIT_S = 10.0
 
 OFFERED = 32
 """Sizes that the tuner is told of at once, those with the most time first."""
-
-RELATIVE, ABSOLUTE = 1e-2, 1e-3
-"""Largest difference between kernels and ONNX Runtime on a live request, relative to a value and to the largest one.
-An artifact was verified by narrower bounds when it was built; this finds gross faults."""
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +112,8 @@ class AdaptiveServing:
         self._times: dict[Shapes, list[float]] = {}
         self._kept: list[Any] = []
         self._offered: set[Shapes] = set()
-        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="tune-reference")
+        self._queue = StreamQueue(self.threads, False, self._options.max_queue)
+        self._workers = Workers(self.threads, "tune-reference")
         self._process: TunerProcess | None = None
         self._watcher: threading.Thread | None = None
         self._starting, self._stop = threading.Lock(), threading.Event()
@@ -154,7 +154,12 @@ class AdaptiveServing:
         if self._process is not None:
             self._process.forget()
         self._model.renew()
-        self._tuned = None
+        self._routes.renew()
+        if self._tuned is not None and self._tuned.serving.survives_fork:
+            self._tuned.serving.renew()
+        else:
+            left_behind.append(self._tuned)
+            self._tuned, self.seal, self._refused = None, "", ""  # opened again, from the cache
         self._begin()
 
     def run(self, arrays: list[Array], timeout_s: float | None) -> list[Array]:
@@ -201,18 +206,21 @@ class AdaptiveServing:
         self, tuned: TunedKernels, arrays: list[Array], shapes: Shapes, route: Route, elements: int
     ) -> list[Array]:
         """ONNX Runtime's answer, after which kernels are trusted with these sizes or are not."""
-        wanted = self._on_reference(arrays, shapes, route, elements)
         try:
-            outputs = self._on_kernels(tuned, arrays, route, elements)
-        except AutotuneError as error:
-            logger.warning("%s: kernels are not used for %s: %s", self._path.name, shapes, error)
-            self._routes.choose(route, REFERENCE)
+            wanted = self._on_reference(arrays, shapes, route, elements)
+            try:
+                outputs = self._on_kernels(tuned, arrays, route, elements)
+            except AutotuneError as error:
+                logger.warning("%s: kernels are not used for %s: %s", self._path.name, shapes, error)
+                self._routes.choose(route, REFERENCE)
+                return wanted
+            route.is_checked = all(map(agree, outputs, wanted))
+            if not route.is_checked:
+                logger.warning("%s: kernels are not used for %s: their answers differ", self._path.name, shapes)
+                self._routes.choose(route, REFERENCE)
             return wanted
-        route.is_checked = all(map(agree, outputs, wanted))
-        if not route.is_checked:
-            logger.warning("%s: kernels are not used for %s: their answers differ", self._path.name, shapes)
-            self._routes.choose(route, REFERENCE)
-        return wanted
+        finally:  # after Ctrl-C, or an error of ONNX Runtime's, another request compares
+            route.is_claimed = route.is_checked or route.engine is not None
 
     def _note(self, route: Route, engine: str, seconds: float, elements: int) -> None:
         if self._watcher is None:
@@ -230,30 +238,53 @@ class AdaptiveServing:
 
         Args:
             wanted: numbers of the outputs that are asked for; None for all.
+
+        Raises:
+            BusyError: if the queue was full for ``timeout_s`` seconds.
         """
+        request, place = Request(), Place()
+        offer = [partial(self._answer, request, arrays, wanted)]
 
-        def work() -> list[Array]:
-            outputs = self.run(arrays, timeout_s)
-            return outputs if wanted is None else [outputs[number] for number in wanted]
+        def work() -> None:
+            answer = taken(offer)
+            try:
+                if answer is not None:
+                    answer()
+            finally:
+                self._queue.release(place)
 
-        return self._pool.submit(work)
+        place.start = lambda _: self._workers.put(work)
+        self._queue.submit(place, timeout_s)
+        self._workers.run_left()
+        return request
+
+    def _answer(self, request: Request, arrays: list[Array], wanted: Sequence[int] | None) -> None:
+        if not request.set_running_or_notify_cancel():
+            return
+        try:
+            outputs = self.run(arrays, None)
+        except Exception as error:  # whatever a run raises, the caller whose request it was gets
+            request.set_exception(error)
+        else:
+            request.set_result(outputs if wanted is None else [outputs[number] for number in wanted])
 
     def cancel(self) -> None:
         """End runs of kernels before their next kernel; ONNX Runtime runs to its end."""
         if self._tuned is not None:
             self._tuned.serving.cancel()
 
-    @contextmanager
-    def stream(self, timeout_s: float | None = None) -> Iterator[ArtifactExecutor]:
-        """The stream of the kernels that are open, as ``Serving.stream``.
+    def on_stream(
+        self, work: Callable[[ArtifactExecutor, list[Array]], T], arrays: list[Array], timeout_s: float | None = None
+    ) -> T:
+        """Return the result of ``work`` on a stream of the kernels that are open, as ``Serving.on_stream``.
 
         Raises:
             UsageError: if there are none yet.
         """
-        if self._tuned is None:
+        tuned = self._tuned
+        if tuned is None:
             raise UsageError("nothing is tuned yet, so no kernels can be profiled; ask again when status() has some")
-        with self._tuned.serving.stream(timeout_s) as executor:
-            yield executor
+        return tuned.serving.on_stream(work, tuned.completed(arrays), timeout_s)
 
     def status(self) -> dict[str, Any]:
         """Return which engine answers which sizes, with its gain, and what the tuner does."""
@@ -308,7 +339,7 @@ class AdaptiveServing:
                 return
             self._refused = seal
             serving = Serving(cache.artifact, self.threads, self._options)
-        except AutotuneError as error:  # it is of another version, or damaged; the tuner builds it again
+        except (AutotuneError, OSError, MemoryError) as error:  # of another version, or damaged: it is built again
             logger.debug("%s is not used: %s", cache.artifact, error)
             return
         if [spec.name for spec in serving.first.inputs if not is_live(spec.name)] != self._names:
@@ -340,29 +371,18 @@ def _end_watchers() -> None:
 
 def _watch(reference: weakref.ref[AdaptiveServing], process: TunerProcess, stop: threading.Event) -> None:
     """Look after the tuner until the session is closed or gone."""
-    while not stop.wait(TICK_S):
-        serving = reference()
-        if serving is None:
-            break
-        serving.tick(process)
-        del serving
-    process.end()
-    _watched.pop(threading.current_thread(), None)
+    try:
+        while not stop.wait(TICK_S):
+            serving = reference()
+            if serving is None:
+                break
+            serving.tick(process)
+            del serving
+    finally:
+        process.end()
+        _watched.pop(threading.current_thread(), None)
 
 
 def _independent(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """The shape with no name for an open size: ONNX Runtime takes other sizes than names promise, too."""
     return tuple(size if isinstance(size, int) else UNKNOWN for size in shape)
-
-
-def agree(outputs: Array, wanted: Array) -> bool:
-    """Return whether two outputs have one shape and type and close values; integers are equal."""
-    if outputs.shape != wanted.shape or outputs.dtype != wanted.dtype:
-        return False
-    if is_short_float(wanted.dtype):  # NumPy cannot compare them
-        outputs, wanted = outputs.astype(np.float32), wanted.astype(np.float32)
-    if wanted.dtype.kind not in "fc":
-        return bool(np.array_equal(outputs, wanted))
-    finite = np.isfinite(wanted)
-    largest = float(np.abs(wanted[finite]).max(initial=0.0))
-    return bool(np.allclose(outputs, wanted, RELATIVE, ABSOLUTE * largest, equal_nan=True))

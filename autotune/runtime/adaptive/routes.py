@@ -68,6 +68,12 @@ class Routes:
         self._lock = threading.Lock()
         self._routes: dict[tuple[int, ...], Route] = {}
 
+    def renew(self) -> None:
+        """Begin again in the child of a fork, where nobody compares what another thread of the parent compared."""
+        self._lock = threading.Lock()
+        for route in self._routes.values():
+            route.is_claimed = route.is_checked or route.engine is not None
+
     def of(self, shapes: Shapes) -> tuple[Route, int]:
         """The route of a request, and the product of its open sizes."""
         sizes = [shapes[number][axis] for number, axis in self._axes]

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from autotune.frame.noise import is_live
+from autotune.host.dtypes import is_short_float
 from autotune.runtime.adaptive.routes import Shapes
 from autotune.runtime.artifact_executor import Array
 from autotune.runtime.serving import Serving
 from schedules.vocabulary.errors import UsageError
+
+MOST_SIZES = 4096
+"""Different sizes whose requests are counted one by one."""
+
+RELATIVE, ABSOLUTE = 1e-2, 1e-3
+"""Largest difference between kernels and ONNX Runtime on a live request, relative to a value and to the largest one.
+An artifact was verified by narrower bounds when it was built; this finds gross faults."""
 
 
 class TunedKernels:
@@ -50,5 +60,14 @@ class TunedKernels:
         return True
 
 
-MOST_SIZES = 4096
-"""Different sizes whose requests are counted one by one."""
+def agree(outputs: Array, wanted: Array) -> bool:
+    """Return whether two outputs have one shape and type and close values; integers are equal."""
+    if outputs.shape != wanted.shape or outputs.dtype != wanted.dtype:
+        return False
+    if is_short_float(wanted.dtype):  # NumPy cannot compare them
+        outputs, wanted = outputs.astype(np.float32), wanted.astype(np.float32)
+    if wanted.dtype.kind not in "fc":
+        return bool(np.array_equal(outputs, wanted))
+    finite = np.isfinite(wanted)
+    largest = float(np.abs(wanted[finite]).max(initial=0.0))
+    return bool(np.allclose(outputs, wanted, RELATIVE, ABSOLUTE * largest, equal_nan=True))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.host.process_limits import log_tail
+from autotune.host.shared_files import private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +127,7 @@ class TunerProcess:
             self._close()
 
     def _start(self) -> None:
+        private_folder(self._log.parent)  # somebody may have removed it
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", MODULE],

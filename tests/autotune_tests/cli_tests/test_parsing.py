@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.cli.parsing import parse_seconds, parse_target, parse_weights, split_names, typed
+from autotune.cli.parsing import MOST_COUNT, parse_count, parse_seconds, parse_target, parse_weights, split_names, typed
 from schedules.target import Target
 from schedules.vocabulary.errors import UsageError
 
@@ -84,3 +84,14 @@ def test_what_was_typed_is_repeated_as_a_shell_takes_it():
         "--budget ''",
         "--budget 'a b'",
     ]
+
+
+@pytest.mark.parametrize(("text", "count"), [("1", 1), ("007", 7), (str(MOST_COUNT), MOST_COUNT), ("٤", 4)])
+def test_counts(text, count):
+    assert parse_count(text, "--clients") == count
+
+
+@pytest.mark.parametrize("text", ["", "0", "000", "-1", "1.0", "x", "²", str(MOST_COUNT + 1), "9" * 5000])
+def test_what_is_no_count_is_refused(text):
+    with pytest.raises(UsageError, match=r"--clients .*: not a whole number from 1 to 1048576; write for example 4"):
+        parse_count(text, "--clients")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -37,3 +38,20 @@ def test_a_tool_that_is_missing_or_fails_says_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(compilers.cc, "get_cc", lambda: None)
     with pytest.raises(InstallError, match="no C\\+\\+ compiler was found"):
         check_compiler()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "ld: final link failed: No space left on device\ncollect2: error: ld returned 1 exit status",
+            "free some disk",
+        ),
+        ("ld: cannot find -lx\ncollect2: error: ld returned 1 exit status", "failed: ld: cannot find -lx; buy one"),
+        ("collect2: fatal error: ld terminated with signal 9", "failed: collect2: fatal error"),
+        ("", "failed: it ended with status 3; buy one"),
+    ],
+)
+def test_a_tool_that_fails_says_why(said: str, told: str) -> None:
+    with pytest.raises(InstallError, match=re.escape(told)):
+        run_tool("sh", ["-c", f"printf '%s' '{said}' >&2; exit 3"], "buy one")

@@ -6,6 +6,9 @@ are the events of a profiler. So a profiler that raises at the n-th event stands
 
 import sys
 import threading
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -16,23 +19,25 @@ from autotune.runtime.one_shape_executor import OneShapeExecutor
 from autotune.runtime.serve_options import ServeOptions
 from autotune.runtime.serving import Serving
 from autotune.runtime.stream_queue import Place, StreamQueue
-from schedules.vocabulary.errors import BusyError
+from autotune.runtime.threads.workers import Workers
+from schedules.vocabulary.errors import BusyError, RunError
 from tests.autotune_tests.composites import rows, two_batches
 
 PATIENCE_S = 20
 OURS = ("stream_queue.py", "serving.py", "batching.py", "native_streams.py", "multi_shape_executor.py")
+THREADS_TOO = (*OURS, "workers.py", "thread_signal.py", "request.py", "threading.py", "_base.py", "thread.py")
 
 
 class Interrupt(BaseException):
     """As what the handler of a signal raises."""
 
 
-def interrupted(call, event):
-    """Whether ``call`` was interrupted at the moment of that number, of those in files that hold streams."""
+def interrupted(call, event, files=OURS):
+    """Whether ``call`` was interrupted at the moment of that number, of those in ``files``."""
     left = [event]
 
     def profiler(frame, kind, _argument):
-        if kind in ("call", "c_return") and frame.f_code.co_filename.endswith(OURS):
+        if kind in ("call", "c_return") and frame.f_code.co_filename.endswith(files):
             left[0] -= 1
             if left[0] < 0:
                 sys.setprofile(None)
@@ -70,20 +75,27 @@ def served(request, tmp_path, tiny_built, measurer, monkeypatch):
     return serving, data
 
 
+def execute(executor, arrays):
+    return executor.run(arrays)
+
+
 def test_the_stream_is_free_after_an_interrupt_at_any_moment(served):
     serving, arrays = served
     want = serving.run(arrays, None)
-    moment = 0
-    while interrupted(lambda: serving.run(arrays, None), moment):
-        if serving._batcher is None:
-            assert not serving._running
-            place = Place()
-            serving._queue.acquire(place, PATIENCE_S)
-            serving._queue.release(place)
-        (got, *_) = serving.run(arrays, None if serving._batcher is None else PATIENCE_S)
-        assert np.array_equal(got, want[0]), moment
-        moment += 1
-    assert moment > 5
+    for call in (serving.run, lambda arrays, _: serving.on_stream(execute, arrays)):
+        moment = 0
+        while interrupted(lambda call=call: call(arrays, None), moment):
+            if serving._batcher is None:
+                assert not serving._running
+                place = Place()
+                serving._queue.acquire(place, PATIENCE_S)
+                serving._queue.release(place)
+            (got, *_) = serving.run(arrays, None if serving._batcher is None else PATIENCE_S)
+            assert np.array_equal(got, want[0]), moment
+            (got, *_) = serving.on_stream(execute, arrays, PATIENCE_S)
+            assert np.array_equal(got, want[0]), moment
+            moment += 1
+        assert moment > 5
 
 
 def test_those_who_wait_get_the_stream_of_an_interrupted_request():
@@ -147,5 +159,106 @@ def test_a_request_that_was_interrupted_while_it_entered_is_not_waited_for():
         assert not queue._waiting, moment
         queue.release(held)
         queue.acquire(held, PATIENCE_S)
+        moment += 1
+    assert moment > 5
+
+
+def in_thread(call):
+    """The result of ``call`` by another thread, which no signal interrupts; an error if it hangs."""
+    results, errors = SimpleQueue(), []
+
+    def work():
+        try:
+            results.put(call())
+        except (CancelledError, RunError) as error:
+            errors.append(error)
+            results.put(None)
+
+    threading.Thread(target=work, daemon=True).start()
+    result = results.get(timeout=PATIENCE_S)
+    if errors:
+        raise errors[0]
+    return result
+
+
+def futures_work(serving, arrays, want):
+    """Whether requests of this thread and of another are answered in threads of the session's."""
+    requests = [serving.submit(arrays, PATIENCE_S), in_thread(lambda: serving.submit(arrays, PATIENCE_S))]
+    return all(
+        np.array_equal(in_thread(lambda request=request: request.result(PATIENCE_S))[0], want) for request in requests
+    )
+
+
+def timed(serving, arrays, _requests):
+    serving.run(arrays, PATIENCE_S)
+
+
+def submitted(serving, arrays, requests):
+    requests.append(serving.submit(arrays, None))
+    requests[-1].result(PATIENCE_S)
+
+
+def cancelled(serving, arrays, requests):
+    requests.append(serving.submit(arrays, None))
+    requests[-1].cancel()
+
+
+@pytest.mark.parametrize("work", [timed, submitted, cancelled])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_requests_of_threads_are_answered_after_an_interrupt_at_any_moment(served, work, fresh):
+    serving, arrays = served
+    want = serving.run(arrays, None)[0]
+    moment, was_interrupted, requests = 0, True, []
+    while was_interrupted:
+        if fresh:  # no thread was started yet
+            serving._workers = Workers(2, "fresh")
+        was_interrupted = interrupted(lambda: work(serving, arrays, requests), moment, THREADS_TOO)
+        assert futures_work(serving, arrays, want), moment
+        for request in requests:
+            with suppress(CancelledError, RunError):
+                assert np.array_equal(in_thread(lambda request=request: request.result(PATIENCE_S))[0], want), moment
+        requests.clear()
+        moment += 1
+    assert moment > 5
+
+
+def test_a_request_that_was_interrupted_while_it_waited_for_room_leaves_the_queue_as_it_was():
+    moment, was_interrupted = 0, True
+    while was_interrupted:
+        queue, held, started = StreamQueue(1, wide=False, bound=1), Place(), []
+        queue.acquire(held)
+
+        def place(queue=queue, started=started):
+            own = Place()
+            own.start = lambda place: (started.append(place), queue.release(place))
+            return own
+
+        def enter(queue=queue, place=place):
+            with suppress(BusyError):
+                queue.submit(place(), 1e-3)
+
+        queue.submit(place())
+        was_interrupted = interrupted(enter, moment, THREADS_TOO)
+        in_thread(lambda queue=queue, held=held: queue.release(held))
+        assert not queue._waiting, moment
+        assert len(started) in (1, 2), moment
+        in_thread(lambda queue=queue, place=place: queue.submit(place(), PATIENCE_S))
+        assert len(queue._idle) == 1, moment
+        moment += 1
+    assert moment > 5
+
+
+def test_a_request_that_was_interrupted_when_it_had_run_does_not_get_another_stream():
+    moment, was_interrupted = 0, True
+    while was_interrupted:
+        queue, own, started = StreamQueue(1, wide=False, bound=8), Place(), []
+        own.start = lambda place, queue=queue, started=started: (started.append(place), queue.release(place))
+        was_interrupted = interrupted(lambda queue=queue, own=own: queue.submit(own), moment)
+        assert queue._idle == [0], moment
+        count = len(started)
+        queue.put(own)  # as after an interrupt
+        assert not count or len(started) == count, moment
+        assert queue._idle == [0], moment
+        assert not queue._waiting, moment
         moment += 1
     assert moment > 5

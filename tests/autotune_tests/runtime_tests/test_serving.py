@@ -22,6 +22,7 @@ from autotune.runtime.serving import Serving
 from autotune.runtime.stream_queue import WIDE
 from schedules.vocabulary.errors import BusyError, RunError, UsageError
 from tests.autotune_tests.composites import rows, three_segments, two_batches
+from tests.autotune_tests.runtime_tests.held import held
 from tests.autotune_tests.tiny import build_untuned
 from tuning_logs.sql_store import memory_log
 
@@ -140,10 +141,10 @@ def test_kernels_of_all_cores_serve_one_that_comes_alone(tiny_built, tmp_path, m
     assert serving.first.threads == 2
     assert serving._executors[0].threads == 1
     array = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32)
-    with serving.stream() as alone:
+    with held(serving) as alone:
         assert alone is serving.first
         want = alone.run([array])
-    with serving.stream(), pytest.raises(BusyError):
+    with held(serving), pytest.raises(BusyError):
         serving.run([array], 0.01)
     requests = [serving.submit([array], None) for _ in range(6)]
     for request in requests:
@@ -359,7 +360,7 @@ def test_requests_wait_at_the_core_where_a_run_is_one_call_of_it(tiny_built):
     assert serving._streams is not None
     arrays = [np.random.default_rng(seed).standard_normal((1, 16, 8, 8)).astype(np.float32) for seed in range(16)]
     want = [serving.first.run([array]) for array in arrays]
-    with serving.stream() as one, serving.stream() as other:
+    with held(serving) as one, held(serving) as other:
         assert one is not other
         with pytest.raises(BusyError, match=r"no stream was free for 0.02 s"):
             serving.run([arrays[0]], 0.02)
@@ -378,7 +379,7 @@ def test_requests_wait_at_the_core_where_a_run_is_one_call_of_it(tiny_built):
 def test_requests_that_wait_at_the_core_count_as_waiting(tiny_built):
     serving = Serving(tiny_built.artifact, None, ServeOptions(streams=1, max_queue=2))
     array = np.zeros((1, 16, 8, 8), np.float32)
-    with serving.stream():  # beside the queue, whose place of a run is thus one to wait at
+    with held(serving):  # beside the queue, whose place of a run is thus one to wait at
         waiting = [serving.submit([array], None) for _ in range(1 + 2)]
         with pytest.raises(BusyError, match="2 requests were waiting"):
             serving.submit([array], 0.02)

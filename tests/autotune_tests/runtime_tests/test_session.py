@@ -25,6 +25,7 @@ from schedules.vocabulary.errors import ArtifactError, RunError, UsageError
 from tests.autotune_tests import tiny as tiny_module
 from tests.autotune_tests.composites import data as segments_feed
 from tests.autotune_tests.composites import rows, three_segments, two_batches
+from tests.autotune_tests.runtime_tests.held import held
 from tests.autotune_tests.tiny import build_untuned, save_tiny
 
 
@@ -373,7 +374,7 @@ def test_no_cancellation_is_lost(tiny_built, batches):
         session = InferenceSession(artifact)
         serving = session._serving
         for number in range(150):
-            with serving.stream():  # the request waits behind it, in the queue or at the core
+            with held(serving):  # the request waits behind it, in the queue or at the core
                 request = session.run_async(None, feed)
                 if number % 3 == 1:
                     time.sleep(1e-4 * (number % 10))

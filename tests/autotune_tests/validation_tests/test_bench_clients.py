@@ -59,6 +59,7 @@ def test_data_and_lines_say_the_same():
         ({"clients": []}, "each must be at least 1"),
         ({"clients": [0]}, "each must be at least 1"),
         ({"rounds": 0}, "each must be at least 1"),
+        ({"clients": [1, 99_999_999_999]}, "--clients 99999999999: must be at most 4096"),
         ({"against": ["onnxruntme"]}, "did you mean 'onnxruntime'"),
         ({"against": ["openvino-default"]}, "it cannot serve several clients at once"),
     ],

@@ -1,7 +1,5 @@
 """What several static interfaces have in common."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
@@ -16,6 +14,7 @@ from autotune.importer.onnx_model.open_axes import (
     sets_with_live,
     wider_shapes,
 )
+from autotune.interface import Growth
 from tests.autotune_tests.importer_tests.onnx_cases import model_of, value
 
 
@@ -33,8 +32,8 @@ def test_outputs_follow_the_symbols_of_inputs():
     common = interface()
     assert [spec.shape for spec in common.inputs] == [("batch", 6), ("mask_0",)]
     assert [spec.shape for spec in common.outputs] == [("batch", 6), ("?",), (5,)]
-    assert common.scale == {(0, 0): Fraction(2)}
-    assert common.output_shape(0, (16, 6), {"batch": 3}) == (6, 6)
+    assert common.scale == {(0, 0): Growth().then(2)}
+    assert common.cut_output(0, np.zeros((16, 6)), {"batch": 8}, {"batch": 3}).shape == (6, 6)
     assert common.symbols == ("batch", "mask_0")
     assert common.axes("batch") == {"x": [0]}
     assert not common.knows_outputs()

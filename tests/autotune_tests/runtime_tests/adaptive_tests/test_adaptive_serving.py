@@ -20,8 +20,9 @@ import pytest
 import autotune
 from autotune.runtime.adaptive import adaptive_serving, tuner_process
 from autotune.runtime.adaptive.adaptive_serving import TICK_S, AdaptiveServing
+from autotune.runtime.adaptive.routes import KERNELS
 from autotune.runtime.serve_options import ServeOptions
-from schedules.vocabulary.errors import ArtifactError, InstallError, ModelError, UsageError
+from schedules.vocabulary.errors import ArtifactError, BusyError, InstallError, ModelError, UsageError
 from tests.autotune_tests.runtime_tests.adaptive_tests.waiting import wait_for
 from tests.conftest import keep_code
 from tests.models import save
@@ -361,6 +362,82 @@ def test_the_child_of_a_fork_answers(opened, reference):
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0
     assert agrees(session, reference, feed(2))
+
+
+@pytest.mark.usefixtures("at_home", "tuned")
+def test_the_child_of_a_fork_has_the_kernels_whatever_threads_of_its_parent_did(opened, reference):
+    session = opened()
+    serving = session._serving
+    serving._start = lambda: None
+    wanted = reference.run(None, feed(8))[0]
+    serving._routes.choose(serving._routes.of(((8, 24),))[0], KERNELS)
+    serving._routes._lock.acquire()
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            signal.alarm(60)
+            before = serving._routes.of(((8, 24),))[0].requests[KERNELS]
+            right = np.allclose(session.run_async(None, feed(8)).result()[0], wanted, 1e-3, 1e-5)
+            code = 0 if right and serving._routes.of(((8, 24),))[0].requests[KERNELS] == before + 1 else 1
+        finally:
+            os._exit(code)
+    serving._routes._lock.release()
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.usefixtures("at_home", "tuned")
+def test_another_request_compares_when_the_first_was_interrupted(opened, reference, monkeypatch):
+    session = opened()
+    serving = session._serving
+    monkeypatch.setattr(serving, "_start", lambda: None)
+    serving._routes.begin_again()
+    real = serving._on_kernels
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "_on_kernels", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.run(None, feed(8))
+    monkeypatch.setattr(serving, "_on_kernels", real)
+    assert agrees(session, reference, feed(8))
+    assert serving._routes.of(((8, 24),))[0].is_checked
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_requests_that_nobody_waits_for_are_bounded(opened, reference):
+    session = opened(serve=ServeOptions(max_queue=2))
+    go, real = threading.Event(), session._serving._model.run
+    session._serving._model.run = lambda *arguments: go.wait(60) and real(*arguments)
+    requests = [session.run_async(None, feed(2, seed)) for seed in range(1 + 2)]
+    with pytest.raises(BusyError, match="2 requests were waiting"):
+        session.run_async(None, feed(2), timeout_s=0.02)
+    assert requests[-1].cancel()
+    go.set()
+    for seed, request in enumerate(requests[:-1]):
+        assert np.allclose(request.result(60)[0], reference.run(None, feed(2, seed))[0], 1e-3, 1e-5)
+
+
+@pytest.mark.usefixtures("at_home", "tuned")
+def test_kernels_are_profiled_on_the_inputs_that_they_take(opened, monkeypatch):
+    """Kernels of recurrent models have inputs that say which positions count."""
+    session = opened()
+    profiled = []
+    tuned = session._serving._tuned
+    monkeypatch.setattr(tuned, "completed", lambda arrays: [*arrays, "live"])
+    monkeypatch.setattr(tuned.serving, "_on_stream", lambda work, _: work(Executor()))
+    monkeypatch.setattr(tuned.serving, "_streams", None)
+
+    class Executor:
+        def profile(self, arrays):
+            profiled.append(arrays[1])
+
+        timeline = profile
+
+    session.profile(feed(8))
+    session.timeline(feed(8))
+    assert profiled == ["live", "live"]
 
 
 def test_without_adapt_there_is_nothing_to_say(tiny_built):

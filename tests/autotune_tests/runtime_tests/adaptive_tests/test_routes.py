@@ -89,3 +89,17 @@ def test_choices_are_kept_and_what_is_no_choice_is_left_out():
         other = Routes(INPUTS)
         other.restore(damaged)
         assert other.all() == []
+
+
+def test_the_child_of_a_fork_compares_what_a_thread_of_its_parent_began_to_compare():
+    routes = Routes(INPUTS)
+    begun, _ = routes.of(shapes(1, 16))
+    assert routes.claim(begun)
+    chosen, _ = routes.of(shapes(2, 16))
+    assert routes.claim(chosen)
+    routes.choose(chosen, REFERENCE)
+    routes._lock.acquire()  # as by a thread that the child does not have
+    routes.renew()
+    assert routes.claim(begun)
+    assert not routes.claim(chosen)
+    assert not routes.add(begun, REFERENCE, 1.0, 1)

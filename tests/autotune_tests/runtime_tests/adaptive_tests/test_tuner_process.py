@@ -110,6 +110,13 @@ def test_it_ends_when_its_session_is_killed(module, tmp_path):
     assert not psutil.pid_exists(pid)
 
 
+def test_a_folder_that_somebody_removed_is_made_again(process, tmp_path):
+    tuner = process("state a", then="wait")
+    tuner._log = tmp_path / "removed" / "cache" / "log"
+    assert tuner.offer(SIZES)
+    wait_for(lambda: tuner.listen() == [] and tuner.state == "a")
+
+
 def test_settings_are_plain_data(process, tmp_path):
     tuner = process("state a", then="wait")
     tuner.offer(SIZES)

@@ -25,6 +25,10 @@ def is_name(text: str) -> bool:
     return any(char.isalpha() for char in text) and text.lower() not in NO_NAMES
 
 
+ANY_SIZE = 0, 1
+"""The least size of calls that may be padded, and of what such sizes are multiples: all may."""
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """Name, shape and dtype of a model's input or output."""
@@ -208,8 +212,8 @@ class Interface:
             changes.
         split: symbols along which a call may be made in several.
         parts: (output's number, axis) → its parts, if it follows several open sizes or stands for several axes.
-        limits: symbol → the least size that may be padded, and of what all such are multiples; (1, 1) for symbols that
-            are not here.
+        limits: symbol → the least size that may be padded, and of what all such are multiples; ``ANY_SIZE`` for symbols
+            that are not here.
     """
 
     inputs: tuple[OpenSpec, ...]
@@ -259,7 +263,7 @@ class Interface:
 
     def may_pad(self, symbol: str, size: int) -> bool:
         """Return whether calls of this size may be padded."""
-        least, multiple = self.limits.get(symbol, (1, 1))
+        least, multiple = self.limits.get(symbol, ANY_SIZE)
         return symbol in self.padded and size >= least and size % multiple == 0
 
     def knows_outputs(self) -> bool:

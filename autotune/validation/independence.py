@@ -26,7 +26,7 @@ from autotune.backends.executor import LiveCase
 from autotune.frame.noise import is_live, live_name
 from autotune.graph.steps import MOST_LIVE, LiveRows, LiveSizes, nested
 from autotune.host.third_party import ThirdPartyError, third_party
-from autotune.interface import Growth, Interface, Shapes, TensorSpec
+from autotune.interface import ANY_SIZE, Growth, Interface, Shapes, TensorSpec
 from autotune.runtime.model_timing import kernel_times
 from autotune.runtime.multi_shape_executor import cut
 from autotune.runtime.one_shape_executor import OneShapeExecutor
@@ -75,7 +75,7 @@ def with_independence(
                 own = _limits(interface, symbol, largest, engines, seed)
                 if own is not None and not any(size % own[1] for size in sizes):
                     padded.add(symbol)
-                    if own != (1, 1):
+                    if own != ANY_SIZE:
                         limits[symbol] = own
                     elif _may_split(interface, symbol, largest, engines, seed):
                         split.add(symbol)
@@ -101,8 +101,9 @@ def _case(interface: Interface, symbol: str, largest: Shapes, seed: int) -> tupl
     """Random inputs of the largest size, that size, and smaller ones to try."""
     specs = [TensorSpec(spec.name, tuple(largest[spec.name]), spec.dtype) for spec in interface.inputs]
     size = (interface.sizes(largest) or {})[symbol]
-    least, multiple = interface.limits.get(symbol, (1, 1))
-    return random_inputs(specs, seed), size, sorted({least, *_smaller(size, multiple)} & set(range(least, size)))
+    least, multiple = interface.limits.get(symbol, ANY_SIZE)
+    smaller = {least, *_smaller(size, multiple)} & set(range(max(1, least), size))
+    return random_inputs(specs, seed), size, sorted(smaller)
 
 
 def _smaller(size: int, multiple: int) -> list[int]:
@@ -161,7 +162,7 @@ def _limits(
     """
     feed, size, smaller = _case(interface, symbol, largest, seed)
     if not any(live_name(symbol) == spec.name for spec in interface.inputs):
-        return (1, 1) if smaller and _may_pad(interface, symbol, feed, smaller, engines, seed) else None
+        return ANY_SIZE if smaller and _may_pad(interface, symbol, feed, smaller, engines, seed) else None
 
     def is_right(few: Sequence[int], taken: Sequence[int] = ()) -> bool:
         try:
@@ -178,7 +179,8 @@ def _limits(
         few = sorted({*near, *_smaller(size, multiple)} & set(range(-(-size // 4), size)), reverse=True)
         if few and size % multiple == 0 and is_right(few, [own for own in others if 4 * own >= size]):
             ladder = [multiple << times for times in range(size.bit_length()) if multiple << times < few[-1]]
-            return next((own for own in ladder if is_right([own])), few[-1]), multiple
+            least = next((own for own in ladder if is_right([own])), few[-1])
+            return ANY_SIZE if (least, multiple) == (1, 1) else (least, multiple)
     return None
 
 

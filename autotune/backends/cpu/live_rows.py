@@ -98,6 +98,7 @@ class _Call:
         writers: calls whose results must be zero behind the rows that count, since this one reads them.
         was_made: whether any case makes it.
         is_kept: whether all of its result is read.
+        is_filled: whether a number that is not zero stands behind the end of its result.
     """
 
     ways: Sequence[_Way] | None = None
@@ -105,6 +106,7 @@ class _Call:
     jobs: CallJobs = WHOLE
     was_made: bool = False
     is_kept: bool = False
+    is_filled: bool = False
 
     @property
     def outer(self) -> int:
@@ -243,6 +245,7 @@ class _Experiment:
         if changed.any():
             call.ways = self._fitting(known, changed, same, 0)
             return
+        call.is_filled |= bool(same[-1] and ours[-1].any())
         spoilt = self._made_of_other(step, operands, before)
         beside = changed if spoilt is None else changes(spoilt)
         if beside.any():
@@ -306,8 +309,11 @@ class _Experiment:
             spoilt = self._spoilt(operand, operands[index], NO_NUMBER) if writers and call.outer else None
             if spoilt is not None and self._is_same(step, call, self._with(operands, index, spoilt), before):
                 continue
-            cleared = self._spoilt(operand, operands[index], 0) if writers and call.outer else None
-            if cleared is None or self._is_same(step, call, self._with(operands, index, cleared), before):
+            filled = any(self._calls[number].is_filled for number in writers)
+            cleared = self._spoilt(operand, operands[index], 0) if writers and call.outer and not filled else None
+            if not filled and (
+                cleared is None or self._is_same(step, call, self._with(operands, index, cleared), before)
+            ):
                 zeroed |= writers
             else:  # what stands there is neither left out nor zero, such as scores that a softmax is to pass over
                 for number in writers:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -102,9 +102,9 @@ class Batch:
     offer: list[tuple[Batch, Place]] | None = None
 
     def begin(self) -> list[Member]:
-        """The members that were not cancelled; from now on they cannot be."""
+        """The members that were not cancelled; from now on they cannot be. If this is interrupted, it goes on there."""
         if not self.begun:
-            self.members = [member for member in self.members if member.answer.set_running_or_notify_cancel()]
+            self.members = [member for member in self.members if _begins(member.answer)]
             self.begun = True
         return self.members
 
@@ -134,6 +134,16 @@ class Batch:
                 answer.set_exception(outcome)
             else:
                 answer.set_result(outcome if wanted is None else [outcome[number] for number in wanted])
+
+
+def _begins(answer: Future[list[Array]]) -> bool:
+    """Return whether a request runs, from now on or since an attempt that was interrupted; not if it was cancelled."""
+    if answer.running():
+        return True
+    try:
+        return answer.set_running_or_notify_cancel()
+    except (InvalidStateError, RuntimeError):  # that attempt has told those who wait for it
+        return False
 
 
 @dataclass(eq=False, slots=True)

@@ -46,6 +46,25 @@ def run(batcher, batch):
     return sizes
 
 
+def test_a_batch_that_was_interrupted_as_it_began_begins_again(monkeypatch):
+    members = [member(value) for value in range(4)]
+    members[1].answer.cancel()
+    batch, real, seen = Batch(list(members)), Future.set_running_or_notify_cancel, []
+
+    def interrupted(answer):
+        began = real(answer)
+        seen.append(answer)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return began
+
+    monkeypatch.setattr(Future, "set_running_or_notify_cancel", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        batch.begin()
+    assert batch.begin() == batch.begin() == [members[0], members[2], members[3]]
+    assert all(own.answer.running() for own in batch.members)
+
+
 @pytest.fixture
 def batcher():
     return Batcher(INTERFACE, "batch", 4, 0.01)

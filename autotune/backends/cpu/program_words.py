@@ -87,12 +87,12 @@ def program_words(
         words.append(size.rows)
         for jobs in size.calls:
             words += [jobs.count, jobs.inner, jobs.groups, jobs.rows, *([jobs.outer] * many_sizes), jobs.row_bytes]
-    if not has_more:
-        return np.array(words, np.int64)
     conditions = {place: step.condition for place, step in enumerate(steps.calls) if step.condition is not None}
     words.append(len(conditions))
     for place, condition in conditions.items():
         words += [place, int(condition.when), *_operand(condition.operand)]
+    if not has_more:  # cores between 0.5.0 and growths read conditions without being told of them
+        return np.array(words, np.int64)
     others = [
         (place, number, jobs)
         for number, size in enumerate(sizes)

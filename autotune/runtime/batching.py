@@ -128,12 +128,15 @@ class Batch:
         for member, outcome in zip(self.members, outcomes, strict=True):
             answer, wanted = member.answer, member.wanted
             if answer.done():  # by a call that was interrupted, maybe before it told anyone
-                if isinstance(answer, Request):
-                    answer.ended.set()
+                pass
             elif isinstance(outcome, Exception):
                 answer.set_exception(outcome)
             else:
                 answer.set_result(outcome if wanted is None else [outcome[number] for number in wanted])
+            if isinstance(
+                answer, Request
+            ):  # a future swallows what an alarm's handler raises while it tells of its end
+                answer.ended.set()
 
 
 def _begins(answer: Future[list[Array]]) -> bool:

@@ -269,12 +269,12 @@ class Serving:
         rest: Batch | None = None
         try:
             outcomes = self._made(batch, place.held)
-        except Exception as error:  # every member raises it
+        except Exception as error:  # every member raises it, but that of an alarm's handler is this thread's alone
+            if own is not None:
+                rest = self._others(batch, own)
             outcomes = error
         except BaseException:  # Ctrl-C, which is this thread's alone
-            if self._batcher is not None:
-                self._batcher.close(batch, wait=False)
-            rest = batch.without(own)
+            rest = self._others(batch, own)
             raise
         finally:
             if outcomes is None:
@@ -285,8 +285,16 @@ class Serving:
                 if not batch.ended:
                     self._end(batch, place, outcomes, rest)
 
+    def _others(self, batch: Batch, own: CallingThread | None) -> Batch:
+        """Take out of ``batch`` the requests of other callers than ``own``, once nobody joins it any more."""
+        if self._batcher is not None:
+            self._batcher.close(batch, wait=False)
+        return batch.without(own)
+
     def _end(self, batch: Batch, place: Place, outcomes: Sequence[Outcome] | Exception, rest: Batch | None) -> None:
         """Answer the members of ``batch``, and leave its stream to ``rest`` or the queue; it may be called again."""
+        if self._batcher is not None and not batch.begun:  # it was interrupted while others could join
+            self._batcher.close(batch, wait=False)
         if rest is not None and rest.members:
             self._start(rest, place)
         else:

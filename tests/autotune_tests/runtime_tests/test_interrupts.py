@@ -32,7 +32,11 @@ class Interrupt(BaseException):
     """As what the handler of a signal raises."""
 
 
-def interrupted(call, event, files=OURS):
+class AlarmError(Exception):
+    """As what the handler of an alarm may raise, which looks like an error of the run, and which futures swallow."""
+
+
+def interrupted(call, event, files=OURS, error=Interrupt):
     """Whether ``call`` was interrupted at the moment of that number, of those in ``files``."""
     left = [event]
 
@@ -41,16 +45,16 @@ def interrupted(call, event, files=OURS):
             left[0] -= 1
             if left[0] < 0:
                 sys.setprofile(None)
-                raise Interrupt
+                raise error
 
     sys.setprofile(profiler)
     try:
         call()
-    except Interrupt:
+    except error:
         return True
     finally:
         sys.setprofile(None)
-    return False
+    return left[0] < 0
 
 
 @pytest.fixture(params=["core", "python", "cores together", "pieces", "batches"])
@@ -96,6 +100,19 @@ def test_the_stream_is_free_after_an_interrupt_at_any_moment(served):
             assert np.array_equal(got, want[0]), moment
             moment += 1
         assert moment > 5
+
+
+def test_an_alarm_ends_the_request_of_its_thread_alone(served):
+    serving, arrays = served
+    (want, *_) = serving.run(arrays, None)
+    moment = 0
+    while interrupted(lambda: serving.run(arrays, None), moment, THREADS_TOO, AlarmError):
+        others = [in_thread(lambda: serving.submit(arrays, PATIENCE_S)) for _ in range(2)]
+        assert np.array_equal(serving.run(arrays, None)[0], want), moment
+        for request in others:
+            assert np.array_equal(in_thread(lambda request=request: request.result(PATIENCE_S))[0], want), moment
+        moment += 1
+    assert moment > 5
 
 
 def test_those_who_wait_get_the_stream_of_an_interrupted_request():

@@ -73,6 +73,10 @@ class Growth:
 
     steps: tuple[tuple[int, int, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        if any(times < 1 or over < 1 for times, _, over in self.steps):
+            raise ValueError(f"no growth: {self.steps}")
+
     def of(self, size: int) -> int:
         """The axis's size where the open one is ``size``."""
         for times, plus, over in self.steps:
@@ -111,10 +115,7 @@ class Growth:
         if isinstance(data, str):
             ratio = Fraction(data)
             return Growth().then(ratio.numerator, 0, ratio.denominator)
-        steps = tuple((int(times), int(plus), int(over)) for times, plus, over in data)
-        if any(times < 1 or over < 1 for times, _, over in steps):
-            raise ValueError(f"no growth: {steps}")
-        return Growth(steps)
+        return Growth(tuple((int(times), int(plus), int(over)) for times, plus, over in data))
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def ask(session: autotune.InferenceSession, asked: Asked, counter: Counter, most
 
 
 class Troubles:
-    """What happens to the machine meanwhile.
+    """Disturbances of the machine meanwhile.
 
     Args:
         place: a disk of its own, that holds the cache.

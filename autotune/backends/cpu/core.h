@@ -29,10 +29,11 @@ enum {
 //   groups of calls, then each: first thread, threads (0: all), groups to wait for and their numbers, calls, then each:
 //     kernel, operands, then each: place, index, type code, bits, rank, shape
 //   of all calls again: where the arena has room for what their kernels ask for while they run, and bytes (0: nowhere)
-//   number of open sizes, two at most, plus 4 if what is last in this list follows, and of each: its rows, and of all calls again: jobs of the parallel loop, jobs
-//     that make the same rows next to each other, groups of rows (0: the size leaves no job of the call out), rows of a
-//     group, how many times all rows stand in the result, and bytes of a row that is zero where it does not count (0: it
-//     may be anything). Jobs of a size lie within a group of the size before it.
+//   number of open sizes, two at most, plus 4 if what is last in this list follows, and of each: its rows, and of all
+//     calls again: jobs of the parallel loop, jobs that make the same rows next to each other, groups of rows (0: the
+//     size leaves no job of the call out), rows of a group, how many times all rows stand in the result, and bytes of a
+//     row that is zero where it does not count (0: it may be anything). Jobs of a size lie within a group of the size
+//     before it.
 //   calls that are made only if a boolean has some value, and of each: the call's number, the value, and the boolean as
 //     an operand
 //   calls whose rows follow an open size in another way than as many, or whose jobs are not those of its first loop, and

@@ -144,7 +144,7 @@ def live_rows(
     calls = [_Call() for _ in steps.calls]
     known: dict[tuple[_Kind, Growth], CallJobs] = {}
     fitting = [own for own in growths if len(own.steps) <= library.growth_steps]
-    ways = Ways(rows, tuple(dict.fromkeys([Growth(), *fitting])))
+    ways = _Ways(rows, tuple(dict.fromkeys([Growth(), *fitting])))
     with stepped.attached():
         for case in cases:
             _Experiment(stepped, steps, weights, ways, case, calls, known).run()
@@ -163,7 +163,7 @@ def live_rows(
 
 
 @dataclass(frozen=True)
-class Ways:
+class _Ways:
     """The size that a program was built for, and the ways in which axes may follow it."""
 
     rows: int
@@ -178,7 +178,7 @@ class _Experiment:
         stepped: SteppedCalls,
         steps: Steps,
         weights: Sequence[NDArray[Any]],
-        ways: Ways,
+        ways: _Ways,
         case: LiveCase,
         calls: list[_Call],
         known: dict[tuple[_Kind, Growth], CallJobs],

@@ -29,7 +29,6 @@ OpenShapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 STRIDES = (1, 2, 4, 8, 16, 32, 64)
 """A model is looked at where its sizes are multiples of these, tried in turn: many take multiples of one alone."""
 
-
 FAR = (0.5, 0.25, 0.375, 0.125)
 """Shares by which the first sizes of a model are below those of its set at one of the looks."""
 
@@ -213,7 +212,7 @@ class _Follower:
     def ratio(self, node: Node, number: int) -> tuple[int, int] | None:
         """How many times as long as the first input the result is there, as (times, over), one of them 1."""
         before, after = self._columns(node.input(0)), self._columns(str(node.proto.output[0]))
-        if before is None or after is None:
+        if before is None or after is None or not (before[number][0] and after[number][0]):
             return None
         times, over = int(after[number][0] // before[number][0]), int(before[number][0] // after[number][0])
         return (times, 1) if times else (1, over) if over else None
@@ -230,13 +229,15 @@ def _split(axes: Axes, columns: Sequence[Ints], sizes: Callable[[Axis], Ints]) -
                 return None
             part = left.pop(0)
             extent = sizes((part,))
+            if (extent == 0).any():
+                return None
             if isinstance(part, int) and (missing % part).any():
                 common = math.gcd(part, *missing.tolist())
                 if common == 1:
                     return None
                 left.insert(0, part // common)
                 part, extent = common, np.full_like(missing, common)
-            if (extent == 0).any() or (missing % extent).any():
+            if (missing % extent).any():
                 return None
             missing //= extent
             own.append(part)

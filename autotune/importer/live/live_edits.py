@@ -31,6 +31,9 @@ from autotune.interface import Extent
 PER_CHANNEL = 21
 """First opset whose ``GroupNormalization`` has a scale for each channel."""
 
+REPEATING = {"Pad": "constant", "Resize": "nearest", "Upsample": "nearest"}
+"""Operator → its mode where none is named, in which it reads no number beside those that it moves."""
+
 Edit = Callable[[Node, Emit, Masks], list[str] | None]
 """The values that take the place of a node's outputs; None where it may stay as it is."""
 
@@ -57,20 +60,20 @@ def _as(node: Node, number: ArrayLike) -> np.ndarray[tuple[int, ...], np.dtype[n
 
 
 def _bounds(node: Node) -> Any:
-    """The least and largest numbers of the type of the first input."""
+    """The facts of the numbers that the first input may hold."""
     dtype = node.dtype(0)
     finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
     return np.iinfo(dtype) if dtype.kind in "iu" else finfo(dtype)
 
 
 def _least(node: Node) -> ArrayLike:
-    """A number that is never the largest."""
-    return np.asarray(_bounds(node).min)
+    """A number that is never the largest; infinite, since those that count may be."""
+    return -np.inf if node.dtype(0).kind not in "iu" else np.asarray(_bounds(node).min)
 
 
 def _most(node: Node) -> ArrayLike:
-    """A number that is never the least."""
-    return np.asarray(_bounds(node).max)
+    """A number that is never the least; infinite, since those that count may be."""
+    return np.inf if node.dtype(0).kind not in "iu" else np.asarray(_bounds(node).max)
 
 
 def _searched(node: Node) -> ArrayLike:
@@ -98,11 +101,11 @@ def _with_border(node: Node, e: Emit, masks: Masks) -> list[str] | None:
 
 def _continued(node: Node, e: Emit, masks: Masks) -> list[str] | None:
     """An image goes on with its last numbers behind its end, where it is resized linearly or gets a border of them."""
-    x, axes = node.input(0), masks.axes.get(node.input(0), ())
-    if node.kind == "Pad":
-        over = masks.open_axes(x) if str(node.attr("mode", "constant")) == "edge" else []
-    else:
-        over = masks.open_axes(x) if str(node.attr("mode", "nearest")) != "nearest" else []
+    x, axes, shapes = node.input(0), masks.axes.get(node.input(0), ()), node.scope.shapes
+    sizes = zip(shapes.get(x, ()), shapes.get(str(node.proto.output[0]), ()), strict=False)
+    over = masks.open_axes(x, [axis for axis, (before, after) in enumerate(sizes) if before != after])
+    if str(node.attr("mode", REPEATING.get(node.kind, ""))) in ("constant", "nearest", "reflect", "wrap"):
+        return None
     if not over or any(len(axes[axis]) != 1 or not isinstance(axes[axis][0], Extent) for axis in over):
         return None
     for axis in over:
@@ -146,7 +149,7 @@ def _average(node: Node, e: Emit, masks: Masks) -> list[str] | None:
     sizes = node.scope.shapes[x]
     ones = e.op("Expand", counted, e.ints(1, 1, *sizes[2:]))
     share = e.op("AveragePool", ones, **attributes)
-    share = e.op("Max", share, e.const(_as(node, np.finfo(np.float16).tiny)))  # windows of nothing that counts
+    share = e.op("Max", share, e.const(_as(node, _bounds(node).tiny)))  # windows of nothing that counts
     return [e.op("Div", e.op("AveragePool", x, **attributes), share)]
 
 

@@ -100,8 +100,9 @@ class _Cleared:
                 return
         if maker is not None and maker.op_type == "DequantizeLinear":  # before it is quantised: zero stays zero
             quantiser = makers.get(maker.input[0])
-            if quantiser is not None and quantiser.op_type == "QuantizeLinear":
-                self._want(quantiser.input[0], axes, number, makers)
+            source = quantiser.input[0] if quantiser is not None and quantiser.op_type == "QuantizeLinear" else ""
+            if self.masks.open_axes(source, axes) == sorted(axes):
+                self._want(source, axes, number, makers)
                 return
         known = self.wanted.setdefault(name, (set(), number))
         known[0].update(axes)

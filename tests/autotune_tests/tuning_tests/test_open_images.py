@@ -11,7 +11,7 @@ from autotune.options import Options
 from autotune.tuning import multi_shape
 from autotune.tuning import tune as tuning
 from autotune.tuning.run_plan import PartJob
-from schedules.vocabulary.errors import ModelError
+from schedules.vocabulary.errors import ModelError, VerificationError
 
 DETECTOR = (
     """
@@ -127,6 +127,23 @@ def test_a_model_that_cannot_be_told_is_built_as_before(tmp_path, monkeypatch):
     sets = tuple({"x": one} for one in SPEECH[2])
     job = PartJob(model, Options(out=tmp_path / "m.tuned", threads=1, shapes=sets))
     assert [part.options.inputs for part in multi_shape.ShapeSets(job).parts(tmp_path)] == list(sets)
+
+
+def test_a_model_that_differs_between_its_sets_is_not_padded(tmp_path, monkeypatch, caplog):
+    def differs(*_):
+        raise VerificationError("they differ")
+
+    monkeypatch.setattr(multi_shape.ShapeSets, "_check_between", differs)
+    model = saved(SPEECH[0], SPEECH[1], tmp_path / "m.onnx")
+    sets = tuple({"x": one} for one in SPEECH[2])
+    options = Options(out=tmp_path / "m.tuned", log=tmp_path / "t.db", threads=1, trials=0, shapes=sets)
+    artifact = tuning.tune(model, options).artifact
+    assert "not padded: they differ" in caplog.text
+    assert not read_composite(artifact).interface.padded
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 1, 1000)).astype(np.float32)}
+    ours = autotune.InferenceSession(artifact).run(None, feed)
+    theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, feed)
+    assert all(np.allclose(a, b, 1e-3, 1e-4) for a, b in zip(ours, theirs, strict=True))
 
 
 def test_sizes_that_the_model_refuses_are_refused(made):

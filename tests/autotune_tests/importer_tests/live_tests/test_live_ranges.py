@@ -137,6 +137,36 @@ def test_other_sizes_stay_as_they_are(model, tmp_path):
     assert "QuantizeLinear" not in {node.op_type for node in masked.graph.node}
 
 
+def test_a_quantised_value_of_a_source_that_is_not_followed_is_cleared_itself(tmp_path):
+    """A reshape that mixes an open size with others is not followed; what it yields has an axis of that size."""
+    node = helper.make_node
+    nodes = [
+        node("Reshape", ["x", "split"], ["r"]),
+        node("QuantizeLinear", ["r", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("Conv", ["d", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    arrays = {
+        "split": np.array([1, 2, -1, 2]),
+        "s": np.float32(1),
+        "z": np.uint8(0),
+        "w": np.ones((1, 2, 3, 3), np.float32),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "split",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 4, "n"))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
+    )
+    path = tmp_path / "m.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    masked = load_model(path, {"x": (1, 4, 64), live_name("n"): (64,)})
+    x = np.random.default_rng(0).uniform(0, 9, (1, 4, 64)).astype(np.float32)
+    np.testing.assert_array_equal(run(masked, {"x": x, live_name("n"): np.ones(64, bool)}), run(model, {"x": x}))
+
+
 def test_a_model_that_is_loaded_for_one_size_has_no_such_inputs(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(quantised().SerializeToString())

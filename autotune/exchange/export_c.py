@@ -41,6 +41,7 @@ from autotune.backends.cpu.linking import (
 from autotune.backends.cpu.program_words import program_words
 from autotune.exchange.c_names import default_name, unusable
 from autotune.exchange.c_requirements import cpu_needs
+from autotune.frame.noise import is_live
 from autotune.graph.steps import Steps
 from autotune.host.compilers import compile_with, run_binutils
 from autotune.host.dtypes import numpy_type
@@ -286,14 +287,17 @@ def _tables(export: _Export, weights_hash: str) -> Iterator[str]:
     yield f"const int64_t THREADS = {first.target.threads};"
     yield cpu_needs(first)
     yield f"#define NEEDS_TILES {int('amx_tile' in first.cpu)}"
-    yield f"const size_t INPUTS = {len(first.inputs)}, OUTPUTS = {len(first.outputs)};"
+    inputs = len(_given(first))
+    yield f"const size_t INPUTS = {inputs}, OUTPUTS = {len(first.outputs)}, TOLD = {len(first.inputs) - inputs};"
+    told = [_bytes(spec) for part in export.parts for spec in part.artifact.inputs if is_live(spec.name)]
+    yield f"const size_t TOLD_BYTES = {max(told, default=1)};"
     for number, part in enumerate(export.parts):
         sizes = [size for size in map(_bytes, part.artifact.inputs) if size]
         yield f"const int64_t words_{number}[] = {_array(program_words(part.steps, sizes).tolist())};"
         addresses = [f"(void*)&{kernel}" for kernel in _kernels(number, part)]
         yield f"void* const kernels_{number}[] = {_array(addresses)};"
         yield f"const int64_t weights_{number}[] = {_array(part.weights)};"
-        specs = (*part.artifact.inputs, *part.artifact.outputs)
+        specs = (*_given(part.artifact), *part.artifact.outputs)
         for index, spec in enumerate(specs):
             yield f"const int64_t shape_{number}_{index}[] = {_array(spec.shape)};"
         tensors = [
@@ -306,6 +310,11 @@ def _tables(export: _Export, weights_hash: str) -> Iterator[str]:
         for n, part in enumerate(export.parts)
     ]
     yield f"const Part PARTS[] = {_array(parts)};"
+
+
+def _given(artifact: Artifact) -> list[TensorSpec]:
+    """The inputs that a caller gives. Those behind them say of every position that it counts."""
+    return [spec for spec in artifact.inputs if not is_live(spec.name)]
 
 
 def _kernels(number: int, part: Part) -> list[str]:
@@ -350,13 +359,13 @@ def _recorded(export: _Export) -> Iterator[tuple[int, list[NDArray[Any]]]]:
         own = part.artifact
         run = _reference_run(own) if session is None else partial(session.run, None)
         for seed in range(CASES):
-            feed = random_inputs(own.inputs, seed)
+            feed = random_inputs(_given(own), seed)
             yield number, [*feed.values(), *run(feed)]
 
 
 def _reference_run(artifact: Artifact) -> Callable[[Arrays], list[NDArray[Any]]]:
     """The model of ``artifact``, in its shapes, on the reference engine."""
-    shapes = {spec.name: spec.shape for spec in artifact.inputs if spec.shape}
+    shapes = {spec.name: spec.shape for spec in _given(artifact) if spec.shape}
     reference = Reference(load_model(find_model(artifact), shapes))
     return lambda feed: reference.outputs(feed)[1]
 

@@ -37,12 +37,13 @@ logger = logging.getLogger(__name__)
 
 Array = NDArray[Any]
 MULTIPLES = (1, 2, 4, 8, 16, 32, 64)
-"""Sizes whose multiples are tried where others may not be padded: strides of images, as networks have them."""
+"""Sizes whose multiples are tried where others may not be padded: strides of images, as networks have them. Heuristic,
+not measured."""
 
 NEAR, OTHERS = (1, 4), (2, 20, 25)
 """Multiples below the size of a set that are tried, and those at which the model must run at all: where an image is
 made smaller five times and larger again, its parts do not fit together at one of them, unless the multiple is the
-stride of all five."""
+stride of all five. Heuristic, not measured."""
 
 Feed = Mapping[str, Array]
 Reference = Callable[[Feed], Sequence[Array]]

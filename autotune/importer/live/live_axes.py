@@ -27,10 +27,12 @@ OpenShapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 """Names and shapes of inputs, in which an open size is a symbol."""
 
 STRIDES = (1, 2, 4, 8, 16, 32, 64)
-"""A model is looked at where its sizes are multiples of these, tried in turn: many take multiples of one alone."""
+"""A model is looked at where its sizes are multiples of these, tried in turn: many take multiples of one alone.
+Heuristic, not measured."""
 
 FAR = (0.5, 0.25, 0.375, 0.125)
-"""Shares by which the first sizes of a model are below those of its set at one of the looks."""
+"""Shares by which the first sizes of a model are below those of its set at one of the looks. Heuristic, not
+measured: they only have to differ."""
 
 Axes = tuple[Axis, ...]
 

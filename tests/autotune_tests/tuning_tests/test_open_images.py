@@ -1,5 +1,8 @@
 """Images and signals of sizes between those of an artifact's sets, whole: importer, kernels, jobs and cut outputs."""
 
+import ctypes
+import subprocess
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -7,6 +10,7 @@ from onnx import helper, numpy_helper, parser
 
 import autotune
 from autotune.artifact.composite import read_composite
+from autotune.exchange.export_c import export_c
 from autotune.options import Options
 from autotune.tuning import multi_shape
 from autotune.tuning import tune as tuning
@@ -144,6 +148,16 @@ def test_a_model_that_differs_between_its_sets_is_not_padded(tmp_path, monkeypat
     ours = autotune.InferenceSession(artifact).run(None, feed)
     theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, feed)
     assert all(np.allclose(a, b, 1e-3, 1e-4) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_a_c_library_has_the_inputs_of_the_model_alone(made, tmp_path):
+    name, _, artifact = made
+    out = export_c(artifact, tmp_path / "c", "images")
+    done = subprocess.run([out / "selftest/selftest"], capture_output=True, text=True, check=True)
+    assert f"{3 * len(read_composite(artifact).parts)} cases, all as recorded" in done.stdout
+    library = ctypes.CDLL(str(out / "lib/libimages.so"))
+    library.images_inputs.restype = ctypes.c_size_t
+    assert library.images_inputs() == 1, name
 
 
 def test_sizes_that_the_model_refuses_are_refused(made):

@@ -157,9 +157,9 @@ def _limits(
 ) -> tuple[int, int] | None:
     """Return the least size of calls that may be padded along ``symbol``, and of what all such are multiples.
 
-    None if they never may. Others than all sizes are tried where an input says which positions count: detectors take
-    multiples of 32, a border of "as many as needed" before a stride depends on the rest, and of a signal shorter than
-    all windows nothing is left.
+    None if they never may. Some sizes alone are tried where an input says which positions count: detectors take
+    multiples of 32, a border of "as many as needed" before a stride depends on the rest, and a signal shorter than all
+    windows leaves nothing.
     """
     feed, size, smaller = _case(interface, symbol, largest, seed)
     if not any(live_name(symbol) == spec.name for spec in interface.inputs):

@@ -257,7 +257,7 @@ class _Experiment:
     def _all_ways(self, shape: Sequence[int]) -> list[_Way]:
         """The ways in which a result of ``shape`` could follow the open size, if this case can show them.
 
-        Those of most rows first: several rows taken for one seem to change where the last of them does.
+        Ways of most rows come first: several rows taken for one seem to change where the last of them does.
         """
         ways = list[_Way]()
         for growth in sorted(self._ways.growths, key=lambda growth: -self._span(growth)[0]):

@@ -1,9 +1,9 @@
-"""Which part of every value counts, if only the first entries of an open size do: found by following the graph.
+"""The graph is followed to find which part of every value counts, if only the first entries of an open size do.
 
 A convolution with a stride of two leaves ⌈n ÷ 2⌉ positions of n, and an image that is reshaped to (1, 16 · n) has n
 positions in each of 16 rows. So the axes of every value are followed from the inputs on, by the sizes that ONNX's
-inference finds for the model at several sizes, and by what windows, reshapes and slices do. What is followed is right
-at all these sizes, or it is left out.
+inference finds for the model at several sizes, and by what windows, reshapes and slices do. A value is left out if its
+axes do not fit at one of these sizes.
 """
 
 from __future__ import annotations
@@ -69,11 +69,10 @@ def followed_axes(
 
 
 def _smaller(sizes: Mapping[str, int], stride: int, far: bool, fixed: bool) -> dict[str, int]:
-    """Sizes below ``sizes`` by multiples of ``stride``, far or little, and each by another share or number.
+    """Sizes below ``sizes`` by multiples of ``stride``, each by another share or number.
 
-    Where two sizes grew alike at all looks, one would be taken for the other.
-
-    Tables of positions may end behind ``sizes``. A size that has none below grows.
+    Two sizes that grew alike at all looks would be taken for one another. Tables of positions may end behind
+    ``sizes``, so others are smaller; a size that has none below grows.
 
     Args:
         far: whether they are below by the shares ``FAR``.

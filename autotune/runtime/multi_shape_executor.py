@@ -205,7 +205,7 @@ class MultiShapeExecutor(LazyExecutor):
     def _larger(self, sizes: Mapping[str, int]) -> Part | None:
         """The part that ``sizes`` fit into with padding and that takes least: by latency, or by what it computes.
 
-        A part that is as large as another along every axis, or larger, is not taken: they are timed in different minutes.
+        A part that is as large as another along every axis is not taken: parts are timed in different minutes.
         """
 
         def computed(part: Part) -> tuple[float, int]:
